@@ -1,0 +1,1 @@
+"""The one trace schema and its recorders."""
