@@ -1,0 +1,125 @@
+"""What a layer asks for. Layers return effects; the stack routes them; the driver carries them out.
+
+The order rule, stated once: the effects of one call are carried out by rising `rank`, and in the order
+returned within a rank. A row of the trace is recorded before anything that others could act on is sent,
+so a trace never holds a delivery whose publication is missing; and a node listens before it asks, so it
+cannot miss what the answer starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from unisono.core.events import Control, Delivery, Event, Status
+
+RANK_RECORD = 0
+RANK_LISTEN = 1
+RANK_ACT = 2
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """Base of all effects."""
+
+    rank: ClassVar[int] = RANK_ACT
+
+
+class Record(Effect, frozen=True):
+    """Add a row to a table of the trace."""
+
+    rank: ClassVar[int] = RANK_RECORD
+    table: str
+    row: dict[str, Any]
+
+
+class Subscribe(Effect, frozen=True):
+    """Down: receive these topics. A ticket is answered with Done once it is effective."""
+
+    rank: ClassVar[int] = RANK_LISTEN
+    topics: tuple[str, ...]
+    ticket: str | None = None
+
+
+class Unsubscribe(Effect, frozen=True):
+    """Down: receive these topics no longer."""
+
+    topics: tuple[str, ...]
+    ticket: str | None = None
+
+
+class Publish(Effect, frozen=True):
+    """Down: publish this event."""
+
+    event: Event
+
+
+class Send(Effect, frozen=True):
+    """Down: a control for the same layer of one other node, or of EVERYONE."""
+
+    to: str
+    message: Control
+
+
+class Notify(Effect, frozen=True):
+    """Up: this event has arrived."""
+
+    event: Event
+    status: Status = Status.IN_ORDER
+
+
+class Receive(Effect, frozen=True):
+    """Up: a control, unwrapped, for the layer that owns it."""
+
+    message: Control
+    sender: str
+
+
+class SetTimer(Effect, frozen=True):
+    """Call timer(key) at this time; a second timer of one key replaces the first."""
+
+    key: str
+    at_us: int
+
+
+class CancelTimer(Effect, frozen=True):
+    """Forget the timer of this key, if it is set."""
+
+    key: str
+
+
+class Done(Effect, frozen=True):
+    """Tell the application that the operation of this ticket is complete, or why it is not."""
+
+    ticket: str
+    error: str | None = None
+
+
+class Fail(Effect, frozen=True):
+    """Tell the application that this node can go on no longer, and why."""
+
+    error: str
+
+
+# What only drivers see: the effects of a whole node, encoded.
+
+
+class Transmit(Effect, frozen=True):
+    """Hand a frame to the event service. `acknowledges` is the publication this completes."""
+
+    topic: str
+    frame: bytes
+    acknowledges: str | None = None
+
+
+class Arrive(Effect, frozen=True):
+    """Up from a frame layer: a frame came in from the event service."""
+
+    topic: str
+    frame: bytes
+
+
+class Deliver(Effect, frozen=True):
+    """Hand a notification to the application."""
+
+    delivery: Delivery

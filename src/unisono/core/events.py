@@ -1,0 +1,69 @@
+"""What travels: events between applications, controls between layers, deliveries to applications."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from unisono.trace import schema
+
+INBOX = "_unisono.inbox."
+EVERYONE = "_unisono.all"  # the node id, and the topic, that reaches every node
+
+# How many events of each topic come before (or are) this one, as far as the stamp counts them.
+Stamp = dict[str, int]
+
+
+def inbox(node: str) -> str:
+    """The topic on which a node takes its point-to-point messages."""
+    return INBOX + node
+
+
+class Status(StrEnum):
+    """What the application is told about each notification."""
+
+    IN_ORDER = schema.IN_ORDER
+    OUT_OF_ORDER = schema.OUT_OF_ORDER  # notified after an event that it precedes elsewhere
+    LATE = schema.LATE
+    GAP_SKIPPED = schema.GAP_SKIPPED  # in order, but an earlier event was waited for in vain
+    DUPLICATE = schema.DUPLICATE
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True, tag="event"):
+    """One publication on its way."""
+
+    id: str
+    topic: str
+    payload: bytes
+    publisher: str
+    seq: int  # the publisher's publishing order, over all its topics
+    published_us: int
+    stamp: Stamp | None = None
+
+
+class Control(msgspec.Struct, frozen=True, array_like=True):
+    """Base of the messages that layers of different nodes exchange. Subclasses set a tag."""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One notification as the application sees it."""
+
+    topic: str
+    payload: bytes
+    status: Status
+    id: str
+    publisher: str
+    position: int  # this subscriber's notification order, from 0
+    published_us: int
+    delivered_us: int
+
+    @property
+    def latency_us(self) -> int:
+        """From publish() at the publisher to notification here."""
+        return self.delivered_us - self.published_us
+
+    @property
+    def in_order(self) -> bool:
+        """False for an event that may have been notified elsewhere in another order."""
+        return self.status is not Status.OUT_OF_ORDER

@@ -1,0 +1,56 @@
+"""Every bound of the product in one place, with what happens when it is reached."""
+
+from __future__ import annotations
+
+import msgspec
+
+from unisono.errors import BadInput
+
+TOPIC_CHARS = 200
+_TOPIC_ALPHABET = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:"
+)
+RESERVED = "_unisono."
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one node. Defaults suit a service; tests make them small."""
+
+    payload_bytes: int = 1 << 20  # publish refuses a larger payload
+    outstanding: int = 1024  # publications not yet acknowledged: publish waits
+    notifications: int = 8192  # not yet read by the application: the bus is read no further
+    reorder_events: int = 1 << 20  # "unbounded" reorder buffer: the oldest is released as gap_skipped
+    early_events: int = 8192  # events before the subscription's start is known: oldest is dropped
+    given_up_numbers: int = 65536  # per topic, skipped and still welcome as out_of_order
+    publishers: int = 1 << 17  # per topic manager: requests of further ones are refused
+    members: int = 4096  # processes of one bus: further ones are turned away
+    link_window: int = 4096  # unacknowledged messages to one peer: further ones are refused
+    trace_rows: int = 1 << 16  # rows in memory before they are written to disk
+
+
+def check_topic(topic: str) -> str:
+    """The topic, or BadInput that says what is wrong with it."""
+    if not isinstance(topic, str) or not topic:
+        raise BadInput(f"a topic is a non-empty string, not {topic!r}")
+    if len(topic) > TOPIC_CHARS:
+        raise BadInput(f"topic of {len(topic)} characters; at most {TOPIC_CHARS} are allowed")
+    if not _TOPIC_ALPHABET.issuperset(topic):
+        bad = sorted(set(topic) - _TOPIC_ALPHABET)
+        raise BadInput(f"topic {topic!r} has {bad[0]!r}; use letters, digits and . _ - / :")
+    if topic.startswith(RESERVED):
+        raise BadInput(f"topics that start with {RESERVED!r} are reserved for Unisono itself")
+    if "" in topic.split("."):
+        raise BadInput(f"topic {topic!r} has an empty part between dots")
+    return topic
+
+
+def check_payload(payload: bytes, limits: Limits) -> bytes:
+    """The payload, or BadInput that says why it is refused."""
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise BadInput(f"a payload is bytes, not {type(payload).__name__}; encode it first")
+    if len(payload) > limits.payload_bytes:
+        raise BadInput(
+            f"payload of {len(payload)} bytes is over the limit of {limits.payload_bytes}; "
+            "split it, or raise Limits.payload_bytes on every node"
+        )
+    return bytes(payload)

@@ -1,0 +1,235 @@
+"""A node: an identity, a stack, the wire format, and frame layers below it. Still without I/O.
+
+Drivers call the methods and carry out the returned effects (`Transmit`, `Subscribe`, `Unsubscribe`,
+`Deliver`, `Record`, `SetTimer`, `CancelTimer`, `Done`, `Fail`) in the order given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from operator import attrgetter
+
+from unisono.core.effects import (
+    Arrive,
+    CancelTimer,
+    Deliver,
+    Done,
+    Effect,
+    Notify,
+    Publish,
+    Record,
+    Send,
+    SetTimer,
+    Subscribe,
+    Transmit,
+)
+from unisono.core.events import EVERYONE, Control, Delivery, Event, inbox
+from unisono.core.layer import Effects, FrameLayer, Layer
+from unisono.core.limits import Limits, check_payload, check_topic
+from unisono.core.stack import TIMER_SEPARATOR, Stack
+from unisono.core.wire import Codec, Rejected
+from unisono.errors import BadInput
+from unisono.trace import schema
+
+CLOSE = "close"  # the ticket under which the layers say that the node may leave
+_FRAME_TIMER = "frame"
+_ENVELOPE_BYTES = 1 << 20  # what a stamp and a header may add to a payload; states are chunked below
+
+
+class Node:
+    """One participant. `rejected` counts the frames that were refused, by reason."""
+
+    def __init__(
+        self,
+        node_id: str,
+        layers: Sequence[Layer],
+        frame_layers: Sequence[FrameLayer] = (),
+        limits: Limits | None = None,
+    ) -> None:
+        self.id = node_id
+        self.limits = limits or Limits()
+        self.stack = Stack(layers)
+        self.frame_layers = tuple(frame_layers)
+        self.codec = Codec(self.stack.controls, self.limits.payload_bytes + _ENVELOPE_BYTES)
+        self.rejected: Counter[str] = Counter()
+        self.closed = False
+        self._seq = 0
+        self._position = 0
+        self._subscribed: dict[str, int] = {}  # topic -> from_us
+        self._tickets: dict[str, tuple[str, ...]] = {}  # subscribe operations under way
+
+    # What the application asks for.
+
+    def start(self, now: int) -> list[Effect]:
+        listen = Subscribe((inbox(self.id), EVERYONE))
+        return self._out([listen, *self.stack.start(now)], now)
+
+    def publish(self, topic: str, payload: bytes, now: int) -> tuple[str, list[Effect]]:
+        """The new event's id, which is also the ticket of its acknowledgement, and the effects."""
+        self._seq += 1
+        event = Event(
+            id=f"{self.id}-{self._seq}",
+            topic=check_topic(topic),
+            payload=check_payload(payload, self.limits),
+            publisher=self.id,
+            seq=self._seq,
+            published_us=now,
+        )
+        row = {
+            "event_id": event.id,
+            "topic": topic,
+            "publisher": self.id,
+            "publisher_seq": event.seq,
+            "published_us": now,
+            "size": len(payload),
+        }
+        effects = [Record(schema.PUBLICATIONS, row), *self.stack.publish(event, now)]
+        return event.id, self._out(effects, now)
+
+    def subscribe(self, topics: Sequence[str], ticket: str, now: int) -> list[Effect]:
+        if not topics:
+            raise BadInput("subscribe needs at least one topic")
+        fresh = tuple(dict.fromkeys(check_topic(topic) for topic in topics))
+        self._tickets[ticket] = fresh
+        return self._out(self.stack.subscribe(fresh, ticket, now), now)
+
+    def unsubscribe(self, topics: Sequence[str], ticket: str, now: int) -> list[Effect]:
+        unknown = [topic for topic in topics if topic not in self._subscribed]
+        if unknown or not topics:
+            raise BadInput(f"not subscribed: {', '.join(map(repr, unknown)) or 'no topic given'}")
+        rows = [self._subscription(topic, now) for topic in topics]
+        return self._out([*rows, *self.stack.unsubscribe(tuple(topics), ticket, now)], now)
+
+    def close(self, now: int) -> list[Effect]:
+        """Leave: ends with Done("close") once the layers have handed over what others need."""
+        rows = [self._subscription(topic, now) for topic in tuple(self._subscribed)]
+        effects = self.stack.close(now)
+        if not any(type(layer).close is not Layer.close for layer in self.stack.layers):
+            effects.append(Done(CLOSE))
+        return self._out([*rows, *effects], now)
+
+    # What the driver brings.
+
+    def frame(self, topic: str, frame: bytes, now: int) -> list[Effect]:
+        """A frame has come from the event service."""
+        return self._arrive(len(self.frame_layers), topic, frame, now)
+
+    def timer(self, key: str, now: int) -> list[Effect]:
+        kind, _, rest = key.partition(TIMER_SEPARATOR)
+        if kind != _FRAME_TIMER:
+            return self._out(self.stack.timer(key, now), now)
+        index, _, local = rest.partition(TIMER_SEPARATOR)
+        out: list[Effect] = []
+        self._frames(int(index), self.frame_layers[int(index)].timer(local, now), now, out)
+        return out
+
+    def subscribed(self, ticket: str, now: int) -> list[Effect]:
+        """The subscription of this ticket is effective (the driver or a layer says Done)."""
+        rows: list[Effect] = []
+        for topic in self._tickets.pop(ticket, ()):
+            if topic not in self._subscribed:
+                self._subscribed[topic] = now
+                rows.append(self._row(topic, now, None))
+        return rows
+
+    # Encoding, frame layers, trace rows.
+
+    def _out(self, effects: Sequence[Effect], now: int) -> list[Effect]:
+        out: list[Effect] = []
+        if len(effects) > 1:
+            effects = sorted(effects, key=attrgetter("rank"))
+        for effect in effects:
+            if isinstance(effect, Publish):
+                mine = effect.event.id if effect.event.publisher == self.id else None
+                self._transmit(effect.event.topic, effect.event, mine, now, out)
+            elif isinstance(effect, Send):
+                topic = EVERYONE if effect.to == EVERYONE else inbox(effect.to)
+                self._transmit(topic, effect.message, None, now, out)
+            elif isinstance(effect, Notify):
+                self._deliver(effect, now, out)
+            elif isinstance(effect, Done):
+                out.extend(self.subscribed(effect.ticket, now))
+                out.append(effect)
+            else:
+                out.append(effect)
+        return out
+
+    def _transmit(
+        self, topic: str, message: Event | Control, ack: str | None, now: int, out: list[Effect]
+    ) -> None:
+        frame = self.codec.encode(self.id, message)
+        if not self.frame_layers:
+            out.append(Transmit(topic, frame, ack))
+            return
+        self._frames(0, self.frame_layers[0].publish(topic, frame, now), now, out)
+        if ack is not None:  # the layers below may do with it what they like: it was handed over
+            out.append(Done(ack))
+
+    def _frames(self, index: int, effects: Effects, now: int, out: list[Effect]) -> None:
+        """Carry the effects of frame layer `index` up or down."""
+        for effect in effects:
+            if isinstance(effect, Arrive):
+                out.extend(self._arrive(index, effect.topic, effect.frame, now))
+            elif isinstance(effect, Transmit) and index + 1 < len(self.frame_layers):
+                lower = self.frame_layers[index + 1]
+                self._frames(index + 1, lower.publish(effect.topic, effect.frame, now), now, out)
+            elif isinstance(effect, SetTimer):
+                out.append(SetTimer(f"{_FRAME_TIMER}|{index}|{effect.key}", effect.at_us))
+            elif isinstance(effect, CancelTimer):
+                out.append(CancelTimer(f"{_FRAME_TIMER}|{index}|{effect.key}"))
+            else:
+                out.append(effect)
+
+    def _arrive(self, index: int, topic: str, frame: bytes, now: int) -> list[Effect]:
+        """A frame goes up from below frame layer `index - 1`."""
+        if index > 0:
+            out: list[Effect] = []
+            self._frames(index - 1, self.frame_layers[index - 1].notify(topic, frame, now), now, out)
+            return out
+        try:
+            sender, message = self.codec.decode(frame)
+        except Rejected as rejected:
+            return self._reject(rejected.reason, topic, now)
+        if isinstance(message, Event):
+            if message.topic != topic:
+                return self._reject("wrong topic", topic, now)
+            return self._out(self.stack.notify(message, now), now)
+        if sender == self.id:
+            return []  # our own broadcast, come back
+        return self._out(self.stack.receive(message, sender, now), now)
+
+    def _reject(self, reason: str, topic: str, now: int) -> list[Effect]:
+        self.rejected[reason] += 1
+        row = {"at_us": now, "node": self.id, "kind": f"frame rejected: {reason}", "detail": topic}
+        return [Record("faults", row)]
+
+    def _deliver(self, effect: Notify, now: int, out: list[Effect]) -> None:
+        event = effect.event
+        row = {
+            "subscriber": self.id,
+            "position": self._position,
+            "event_id": event.id,
+            "delivered_us": now,
+            "status": effect.status.value,
+        }
+        delivery = Delivery(
+            topic=event.topic,
+            payload=event.payload,
+            status=effect.status,
+            id=event.id,
+            publisher=event.publisher,
+            position=self._position,
+            published_us=event.published_us,
+            delivered_us=now,
+        )
+        self._position += 1
+        out.append(Record(schema.DELIVERIES, row))
+        out.append(Deliver(delivery))
+
+    def _subscription(self, topic: str, until_us: int) -> Record:
+        return self._row(topic, self._subscribed.pop(topic), until_us)
+
+    def _row(self, topic: str, from_us: int, until_us: int | None) -> Record:
+        row = {"subscriber": self.id, "topic": topic, "from_us": from_us, "until_us": until_us}
+        return Record(schema.SUBSCRIPTIONS, row)

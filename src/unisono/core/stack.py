@@ -1,0 +1,129 @@
+"""A declared list of layers, top first, and the routing of effects between neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unisono.core.effects import (
+    CancelTimer,
+    Effect,
+    Notify,
+    Publish,
+    Receive,
+    Send,
+    SetTimer,
+    Subscribe,
+    Unsubscribe,
+)
+from unisono.core.events import Control, Event, Status
+from unisono.core.layer import Effects, Layer
+
+TIMER_SEPARATOR = "|"
+
+
+class Stack:
+    """Routes effects depth first, so what a layer returned first also happens first."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self.layers = tuple(layers)
+        names = [layer.name for layer in self.layers]
+        assert len(set(names)) == len(names), f"two layers of one name: {names}"
+        self._by_name = {layer.name: index for index, layer in enumerate(self.layers)}
+        self._owner = {
+            control: index for index, layer in enumerate(self.layers) for control in layer.controls
+        }
+
+    @property
+    def controls(self) -> tuple[type[Control], ...]:
+        """Every control type of every layer, for the wire format."""
+        return tuple(self._owner)
+
+    # Each of these returns the effects that leave the stack.
+
+    def start(self, now: int) -> list[Effect]:
+        out: list[Effect] = []
+        for index in reversed(range(len(self.layers))):
+            self._route(index, self.layers[index].start(now), now, out)
+        return out
+
+    def close(self, now: int) -> list[Effect]:
+        out: list[Effect] = []
+        for index, layer in enumerate(self.layers):
+            self._route(index, layer.close(now), now, out)
+        return out
+
+    def publish(self, event: Event, now: int) -> list[Effect]:
+        return self._enter((Publish(event),), now)
+
+    def subscribe(self, topics: Sequence[str], ticket: str | None, now: int) -> list[Effect]:
+        return self._enter((Subscribe(tuple(topics), ticket),), now)
+
+    def unsubscribe(self, topics: Sequence[str], ticket: str | None, now: int) -> list[Effect]:
+        return self._enter((Unsubscribe(tuple(topics), ticket),), now)
+
+    def notify(self, event: Event, now: int) -> list[Effect]:
+        """An event has come up from the event service."""
+        out: list[Effect] = []
+        self._route(len(self.layers), (Notify(event, Status.IN_ORDER),), now, out)
+        return out
+
+    def receive(self, message: Control, sender: str, now: int) -> list[Effect]:
+        """A control has come up from the event service."""
+        out: list[Effect] = []
+        self._route(len(self.layers), (Receive(message, sender),), now, out)
+        return out
+
+    def timer(self, key: str, now: int) -> list[Effect]:
+        name, _, local = key.partition(TIMER_SEPARATOR)
+        index = self._by_name[name]
+        out: list[Effect] = []
+        self._route(index, self.layers[index].timer(local, now), now, out)
+        return out
+
+    def _enter(self, effects: Effects, now: int) -> list[Effect]:
+        out: list[Effect] = []
+        self._route(-1, effects, now, out)
+        return out
+
+    def _route(self, index: int, effects: Effects, now: int, out: list[Effect]) -> None:
+        """Carry the effects that layer `index` returned to its neighbours, or out."""
+        below = index + 1
+        bottom = below >= len(self.layers)
+        for effect in effects:
+            kind = type(effect)
+            if kind is Notify:
+                assert isinstance(effect, Notify)
+                if index <= 0:
+                    out.append(effect)
+                else:
+                    upper = self.layers[index - 1]
+                    self._route(index - 1, upper.notify(effect.event, effect.status, now), now, out)
+            elif kind is Receive:
+                assert isinstance(effect, Receive)
+                owner = self._owner[type(effect.message)]
+                assert owner < index, "a control goes up to its owner"
+                layer = self.layers[owner]
+                self._route(owner, layer.receive(effect.message, effect.sender, now), now, out)
+            elif kind is SetTimer or kind is CancelTimer:
+                out.append(self._named(index, effect))
+            elif bottom or not isinstance(effect, Publish | Send | Subscribe | Unsubscribe):
+                out.append(effect)
+            else:
+                self._route(below, self._down(self.layers[below], effect, now), now, out)
+
+    @staticmethod
+    def _down(layer: Layer, effect: Publish | Send | Subscribe | Unsubscribe, now: int) -> Effects:
+        if isinstance(effect, Publish):
+            return layer.publish(effect.event, now)
+        if isinstance(effect, Send):
+            return layer.send(effect.to, effect.message, now)
+        if isinstance(effect, Subscribe):
+            return layer.subscribe(effect.topics, effect.ticket, now)
+        return layer.unsubscribe(effect.topics, effect.ticket, now)
+
+    def _named(self, index: int, effect: Effect) -> Effect:
+        name = self.layers[index].name
+        if isinstance(effect, SetTimer):
+            return SetTimer(f"{name}{TIMER_SEPARATOR}{effect.key}", effect.at_us)
+        assert isinstance(effect, CancelTimer)
+        return CancelTimer(f"{name}{TIMER_SEPARATOR}{effect.key}")

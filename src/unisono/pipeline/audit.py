@@ -1,0 +1,211 @@
+"""The audit of one trace: three passes over the deliveries, each a Spark job.
+
+1. `census`: a plain group-by per table counts, validates, and numbers all names.
+2. `resolve`: by event; duplicates, phantoms, losses, latencies, deadline; kept on disk as integers.
+3. `replay`: by subscriber in delivery order; FIFO, and inversions against reference order.
+4. `order`: only where pass 3 saw inversions; exact, and linear while the order holds.
+
+Every pass is linear in the rows. Nothing here knows any protocol.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unisono.errors import BadInput
+from unisono.pipeline import event_kernel, order, replay, resolve
+from unisono.pipeline.census import Census, take_census
+from unisono.pipeline.kernel import Longs
+from unisono.pipeline.progress import run_with_progress
+from unisono.pipeline.read import Trace
+from unisono.pipeline.report import CHECKS, Check, Report, check_names, judged, unknown
+from unisono.trace.schema import OUT_OF_ORDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from rich.progress import Progress
+
+ROWS_PER_CELL = 2_000
+MOST_CELLS = 50_000
+
+
+def default_promises(trace: Trace, deadline_us: int | None) -> tuple[str, ...]:
+    """What is promised when nobody says: every check that can be judged on this trace."""
+    without = set()
+    if trace.subscriptions is None:
+        without.add("losses")
+    if deadline_us is None:
+        without.add("deadline")
+    return tuple(name for name in CHECKS if name not in without)
+
+
+def audit(
+    spark: SparkSession,
+    trace: Trace,
+    promises: Sequence[str] | None = None,
+    deadline_us: int | None = None,
+    settle_us: int | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Audit an opened trace.
+
+    What is not given comes from the trace's run.json; promises that nobody gave are all checks
+    that can be judged. Raises BadInput for data that cannot be used.
+    """
+    from pyspark.errors import PySparkException
+
+    deadline_us = trace.run.deadline_us if deadline_us is None else deadline_us
+    settle_us = (trace.run.settle_us or 0) if settle_us is None else settle_us
+    if promises is None:
+        promises = trace.run.promises
+    if promises is None:
+        promises = default_promises(trace, deadline_us)
+    promises = check_names(list(promises), str(trace.path))
+    if settle_us < 0 or (deadline_us is not None and deadline_us < 0):
+        raise BadInput("a deadline or settling time cannot be negative")
+    try:
+        return _audit(spark, trace, promises, deadline_us, settle_us, progress)
+    except PySparkException as error:
+        raise _as_bad_input(trace, error) from error
+
+
+def _audit(
+    spark: SparkSession,
+    trace: Trace,
+    promises: Sequence[str],
+    deadline_us: int | None,
+    settle_us: int,
+    progress: Progress | None,
+) -> Report:
+    from pyspark import StorageLevel
+
+    def step(label: str, action: Callable[[], Any]) -> Any:
+        return run_with_progress(spark, label, progress, action)
+
+    held: list[DataFrame] = []
+    try:
+        for table in (trace.publications, trace.deliveries):
+            if table.is_text:  # parsed once, read by two passes
+                held.append(table.rows.persist(StorageLevel.DISK_ONLY))
+        census: Census = step("count and validate", lambda: take_census(trace))
+        cells: Longs = step("sample", lambda: cut_time(trace.deliveries.rows, census.deliveries))
+        rows = resolve.tagged(trace.publications.rows, trace.deliveries.rows, census)
+        resolved = resolve.resolve(rows, census, cells, deadline_us, settle_us)
+        held.append(resolved.persist(StorageLevel.DISK_ONLY))
+        events = step("by event", lambda: merge_events(resolve.summaries(resolved)))
+        _refuse_published_twice(trace, events)
+        streams = step("by subscriber", lambda: replay.replay(resolved, census, cells.size + 1))
+        _refuse_repeated_position(trace, census, streams)
+        reach = _merge_reach(streams)
+        groups: list[order.GroupSummary] = []
+        if reach:
+            per_cell = max(1, census.deliveries // (cells.size + 1))
+            cell_groups = order.group_cells(
+                reach, cells.size + 1, max(1, order.ROWS_PER_GROUP // per_cell)
+            )
+            groups = step("compare orders", lambda: order.disagreements(resolved, cell_groups))
+        names = step("name witnesses", lambda: _event_names(trace, census, streams, groups))
+    finally:
+        for frame in held:
+            frame.unpersist()
+    return _report(census, events, streams, groups, names, promises, deadline_us)
+
+
+def cut_time(deliveries: DataFrame, rows: int) -> Longs:
+    """Boundaries that cut delivery times into cells of roughly equally many rows.
+
+    From a sample: where exactly they lie changes how work is grouped, never the result.
+    """
+    cells = min(MOST_CELLS, rows // ROWS_PER_CELL)
+    if cells < 2 * order.ROWS_PER_GROUP // ROWS_PER_CELL:
+        return np.zeros(0, np.int64)  # one group will do
+    fraction = min(1.0, 20 * cells / rows)
+    sample = deliveries.select("delivered_us").sample(fraction, seed=1).toArrow()
+    times = np.sort(sample["delivered_us"].to_numpy())
+    return np.unique(times[:: max(1, times.size // cells)])
+
+
+def merge_events(found: list[resolve.EventSummary]) -> resolve.EventSummary:
+    """Sums, and for every check the smallest witness."""
+    buckets: Counter[int] = Counter()
+    witnesses: dict[str, resolve.Missed] = {}
+    for summary in found:
+        buckets.update(summary.latency_buckets)
+        for name, missed in summary.witnesses.items():
+            if name not in witnesses or missed.key < witnesses[name].key:
+                witnesses[name] = missed
+    twice = [s.published_twice for s in found if s.published_twice is not None]
+    return resolve.EventSummary(
+        published_twice=min(twice, default=None),
+        duplicates=sum(s.duplicates for s in found),
+        phantoms=sum(s.phantoms for s in found),
+        deadline_misses=sum(s.deadline_misses for s in found),
+        expected=sum(s.expected for s in found),
+        lost=sum(s.lost for s in found),
+        unsettled=sum(s.unsettled for s in found),
+        latencies=sum(s.latencies for s in found),
+        latency_sum_us=sum(s.latency_sum_us for s in found),
+        latency_buckets=dict(buckets),
+        witnesses=witnesses,
+    )
+
+
+def _refuse_published_twice(trace: Trace, events: resolve.EventSummary) -> None:
+    if events.published_twice is not None:
+        raise BadInput(
+            f"{trace.publications.parts[0].files[0]}: column event_id must be unique, but "
+            f"{events.published_twice!r} is published more than once"
+        )
+
+
+def _refuse_repeated_position(
+    trace: Trace, census: Census, streams: list[replay.StreamSummary]
+) -> None:
+    twice = [s.repeated_position for s in streams if s.repeated_position is not None]
+    if twice:
+        subscriber, position = min(twice)
+        raise BadInput(
+            f"{trace.deliveries.parts[0].files[0]}: column position must increase, but subscriber "
+            f"{census.subscribers[subscriber]!r} has position {position} more than once"
+        )
+
+
+def _merge_reach(streams: list[replay.StreamSummary]) -> dict[int, int]:
+    reach: dict[int, int] = {}
+    for summary in streams:
+        for cell, far in summary.reach.items():
+            reach[cell] = max(far, reach.get(cell, -1))
+    return reach
+
+
+Place = tuple[int, int]  # a subscriber and a position
+
+
+def _event_names(
+    trace: Trace,
+    census: Census,
+    streams: list[replay.StreamSummary],
+    groups: list[order.GroupSummary],
+) -> dict[Place, str]:
+    """The ids of the events of all witnesses that are known by place only."""
+    from pyspark.sql import functions as F
+
+    places: set[Place] = set()
+    for summary in streams:
+        for descent in summary.witnesses.values():
+            places |= {(descent.subscriber, at) for at in (descent.position, descent.earlier_position)}
+    witness = min((g.witness for g in groups if g.witness is not None), default=None)
+    if witness is not None:
+        places |= {(witness.subscribers[0], at) for at in witness.first}
+    if not places:
+        return {}
+    number = {name: at for at, name in enumerate(census.subscribers)}
+    rows = trace.deliveries.rows.where(
+        F.col("position").isin(sorted({at for _, at in places}))
+        & F.col("subscriber").isin(sorted({census.subscribers[who] for who, _ in places}))
+    ).select("subscriber", "position", "event_id")
+    return {(number[row.subscriber], row.position): row.event_id for row in rows.collect()}

@@ -1,0 +1,90 @@
+"""What an audit says: a verdict per check with a witness, and the figures beside them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from unisono.errors import BadInput
+
+Verdict = Literal["valid", "unknown", "invalid"]
+
+CHECKS = (
+    "total-order",
+    "fifo",
+    "topic-fifo",
+    "duplicates",
+    "phantoms",
+    "losses",
+    "deadline",
+)
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check. `violations` is null when it could not be judged; `remark` says why."""
+
+    verdict: Verdict
+    violations: int | None
+    witness: dict[str, Any] | None
+    promised: bool
+    remark: str | None = None
+    more: dict[str, Any] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        known = {
+            "verdict": self.verdict,
+            "violations": self.violations,
+            "witness": self.witness,
+            "promised": self.promised,
+        }
+        return known | ({"remark": self.remark} if self.remark else {}) | self.more
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The result of auditing one trace."""
+
+    checks: dict[str, Check]
+    rows: dict[str, int | None]
+    statuses: dict[str, int]
+    tagged: float  # share of deliveries that say that they are out of order
+    latency: dict[str, float | None]  # in milliseconds; percentiles to 0.1 %
+
+    @property
+    def verdict(self) -> Verdict:
+        """Invalid if a promised check is, else unknown if a promised check is, else valid."""
+        return worst([check.verdict for check in self.checks.values() if check.promised])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "checks": {name: check.to_json() for name, check in self.checks.items()},
+            "rows": self.rows,
+            "statuses": self.statuses,
+            "tagged": self.tagged,
+            "latency": self.latency,
+        }
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    order: tuple[Verdict, ...] = ("invalid", "unknown", "valid")
+    return next((verdict for verdict in order if verdict in verdicts), "valid")
+
+
+def judged(violations: int, witness: dict[str, Any] | None, promised: bool, **more: Any) -> Check:
+    """A check that could be judged."""
+    verdict: Verdict = "invalid" if violations else "valid"
+    return Check(verdict, violations, witness if violations else None, promised, more=more)
+
+
+def unknown(remark: str, promised: bool) -> Check:
+    """A check that could not be judged."""
+    return Check("unknown", None, None, promised, remark)
+
+
+def check_names(names: list[str], where: str) -> tuple[str, ...]:
+    """The names as given, after refusing one that is no check."""
+    for name in names:
+        if name not in CHECKS:
+            raise BadInput(f"{where}: no check named {name!r}; there are {', '.join(CHECKS)}")
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,1 @@
+"""Guarantees: one layer each, pure and testable."""

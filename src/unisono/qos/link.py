@@ -1,0 +1,148 @@
+"""Reliable links: point-to-point messages arrive once and in order, as long as both ends live.
+
+Each message to a peer is numbered and kept until the peer acknowledges it; what is not acknowledged in time is
+sent again; what comes twice or early is dropped or set aside. The thesis assumes such links ("reliable
+communication substrate, FIFO"); buses lose what is in flight when a server restarts. Broadcasts pass untouched.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Union
+
+import msgspec
+
+from unisono.core.effects import Effect, Receive, Record, Send, SetTimer
+from unisono.core.events import EVERYONE, Control
+from unisono.core.layer import Effects, Layer
+from unisono.core.limits import Limits
+
+RESEND = "resend:"
+ACK = "ack:"
+_BACKOFF_MAX = 5
+
+
+class Wrapped(Control, frozen=True, array_like=True, tag="wrapped"):
+    """A message of a layer above, numbered from 1 per direction of a pair."""
+
+    number: int
+    body: msgspec.Raw
+
+
+class Acknowledged(Control, frozen=True, array_like=True, tag="acknowledged"):
+    """Everything up to this number has come."""
+
+    upto: int
+
+
+class _Peer(msgspec.Struct):
+    sent: int = 0  # number of the last message sent
+    unacknowledged: dict[int, bytes] = {}
+    tries: int = 0  # since the last progress
+    received: int = 0  # all up to here were handed up
+    early: dict[int, bytes] = {}
+    owes_ack: bool = False
+
+
+class ReliableLinks(Layer):
+    """Goes below the layers whose controls it wraps."""
+
+    name: ClassVar[str] = "links"
+    controls: ClassVar[tuple[type[Control], ...]] = (Wrapped, Acknowledged)
+
+    def __init__(
+        self,
+        node_id: str,
+        wrapped: tuple[type[Control], ...],
+        limits: Limits,
+        *,
+        resend_us: int = 300_000,
+        ack_us: int = 20_000,
+    ) -> None:
+        self._node_id = node_id
+        self._limits = limits
+        self._resend_us = resend_us
+        self._ack_us = min(ack_us, resend_us // 4)
+        self._peers: dict[str, _Peer] = {}
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+            Union[wrapped]  # noqa: UP007 - built at run time
+        )
+
+    def send(self, to: str, message: Control, now: int) -> Effects:
+        if to == EVERYONE:
+            return (Send(to, message),)
+        peer = self._peers.setdefault(to, _Peer())
+        if len(peer.unacknowledged) >= self._limits.link_window:
+            row = {
+                "at_us": now,
+                "node": self._node_id,
+                "kind": "peer does not answer",
+                "detail": f"{to}: {type(message).__name__} was not sent",
+            }
+            return (Record("faults", row),)
+        peer.sent += 1
+        body = self._encoder.encode(message)
+        idle = not peer.unacknowledged
+        peer.unacknowledged[peer.sent] = body
+        out: list[Effect] = [Send(to, Wrapped(peer.sent, msgspec.Raw(body)))]
+        if idle:
+            peer.tries = 0
+            out.append(SetTimer(RESEND + to, now + self._resend_us))
+        return out
+
+    def receive(self, message: Control, sender: str, now: int) -> Effects:
+        peer = self._peers.setdefault(sender, _Peer())
+        if isinstance(message, Acknowledged):
+            return self._acknowledged(peer, message.upto)
+        assert isinstance(message, Wrapped)
+        out: list[Effect] = []
+        if not peer.owes_ack:
+            peer.owes_ack = True
+            out.append(SetTimer(ACK + sender, now + self._ack_us))
+        if message.number <= peer.received or message.number in peer.early:
+            return out
+        if message.number > peer.received + self._limits.link_window:
+            return out  # beyond the window of any honest sender
+        peer.early[message.number] = bytes(message.body)
+        while (body := peer.early.pop(peer.received + 1, None)) is not None:
+            peer.received += 1
+            out.extend(self._unwrap(body, sender, now))
+        return out
+
+    def _unwrap(self, body: bytes, sender: str, now: int) -> Effects:
+        try:
+            return (Receive(self._decoder.decode(body), sender),)
+        except msgspec.DecodeError as error:
+            row = {
+                "at_us": now,
+                "node": self._node_id,
+                "kind": "malformed message",
+                "detail": f"{sender}: {error}",
+            }
+            return (Record("faults", row),)
+
+    @staticmethod
+    def _acknowledged(peer: _Peer, upto: int) -> Effects:
+        for number in [n for n in peer.unacknowledged if n <= upto]:
+            del peer.unacknowledged[number]
+            peer.tries = 0
+        return ()
+
+    def timer(self, key: str, now: int) -> Effects:
+        if key.startswith(ACK):
+            name = key[len(ACK) :]
+            peer = self._peers[name]
+            peer.owes_ack = False
+            return (Send(name, Acknowledged(peer.received)),)
+        name = key[len(RESEND) :]
+        peer = self._peers[name]
+        if not peer.unacknowledged:
+            return ()
+        peer.tries += 1
+        wait = self._resend_us << min(peer.tries, _BACKOFF_MAX)
+        out: list[Effect] = [
+            Send(name, Wrapped(number, msgspec.Raw(body)))
+            for number, body in peer.unacknowledged.items()
+        ]
+        return (*out, SetTimer(RESEND + name, now + wait))
+

@@ -1,0 +1,252 @@
+"""Who takes part: processes find each other over the bus and agree on numbered views.
+
+Guarantee: every member goes through the same sequence of views; a view is a list of the processes that host
+topic managers, in the order of joining. The first one is the coordinator: it alone makes the next view, and
+when it leaves it makes the view without itself. Processes that only publish and subscribe (clients) are told
+every view but are in none.
+A newcomer says Hello to everyone. If nobody answers within the discovery time it founds a bus of its own; two
+newcomers hear each other, and the one with the smaller id founds. Two buses that formed unheard of each other
+are found out and refused: numbers of one topic from two managers could not be told apart.
+Crashes are not handled here yet: a member that dies without leaving stays in the view.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from unisono.core.effects import CancelTimer, Done, Effect, Fail, Send, SetTimer
+from unisono.core.events import EVERYONE, Control
+from unisono.core.limits import Limits
+
+DISCOVERY_TIMER = "discover"
+JOIN = "join"  # the ticket that is done when the node has its first view
+
+
+class View(msgspec.Struct, frozen=True, array_like=True):
+    """A numbered list of members, in order of joining."""
+
+    bus: str
+    number: int
+    members: tuple[str, ...]
+    previous: tuple[str, ...] = ()  # the members of the view before
+    leaving: str = ""  # who left with this view
+    clients: tuple[str, ...] = ()  # who else follows the views
+
+
+class Hello(Control, frozen=True, array_like=True, tag="hello"):
+    """Newcomer -> everyone."""
+
+    manage: bool
+
+
+class Known(Control, frozen=True, array_like=True, tag="known"):
+    """Member -> newcomer: there is a bus, its coordinator will answer. Founder -> everyone."""
+
+    bus: str
+
+
+class NewView(Control, frozen=True, array_like=True, tag="new-view"):
+    """Coordinator -> members and clients."""
+
+    view: View
+
+
+class TurnedAway(Control, frozen=True, array_like=True, tag="turned-away"):
+    """Coordinator -> newcomer."""
+
+    reason: str
+
+
+class Leave(Control, frozen=True, array_like=True, tag="leave"):
+    """Member -> coordinator: make a view without me."""
+
+    node: str
+
+
+class Goodbye(Control, frozen=True, array_like=True, tag="goodbye"):
+    """Client -> everyone."""
+
+
+class Dissolved(Control, frozen=True, array_like=True, tag="dissolved"):
+    """The last member -> everyone."""
+
+    bus: str
+
+
+CONTROLS: tuple[type[Control], ...] = (
+    Hello,
+    Known,
+    NewView,
+    TurnedAway,
+    Leave,
+    Goodbye,
+    Dissolved,
+)
+
+
+class Membership:
+    """The views of one node. Views to install wait in `fresh`, oldest first."""
+
+    def __init__(
+        self,
+        node_id: str,
+        limits: Limits,
+        *,
+        manage: bool = True,
+        initial: View | None = None,
+        discovery_us: int = 500_000,
+        patience_us: int = 10_000_000,
+    ) -> None:
+        self._node_id = node_id
+        self._limits = limits
+        self._manage = manage
+        self._initial = initial
+        self._discovery_us = discovery_us
+        self._patience_us = patience_us
+        self._started_us = 0
+        self._rivals: set[str] = set()  # newcomers heard of in this round that may found
+        self._known: str | None = None  # a bus that exists, though its coordinator is silent
+        self._later: dict[int, View] = {}  # views that overtook an earlier one
+        self._clients: dict[str, None] = {}  # the coordinator's
+        self.view: View | None = None
+        self.fresh: deque[View] = deque()
+
+    def start(self, now: int) -> list[Effect]:
+        self._started_us = now
+        if self._initial is not None:
+            self._install(self._initial)
+            return [Done(JOIN)]
+        return self._hello(now)
+
+    def _hello(self, now: int) -> list[Effect]:
+        self._rivals.clear()
+        return [
+            Send(EVERYONE, Hello(self._manage)),
+            SetTimer(DISCOVERY_TIMER, now + self._discovery_us),
+        ]
+
+    def timer(self, now: int) -> list[Effect]:
+        """The discovery time is over."""
+        if self.view is not None:
+            return []
+        founder = self._manage and self._known is None and not self._rivals
+        if founder:
+            self._install(View(self._node_id, 1, (self._node_id,)))
+            return [Done(JOIN), Send(EVERYONE, Known(self._node_id))]
+        if now - self._started_us >= self._patience_us:
+            if self._known is not None:
+                return [Done(JOIN, f"the coordinator of bus {self._known} does not answer")]
+            return [
+                Done(
+                    JOIN,
+                    "no process hosts topic managers; connect one with manage=True (the default)",
+                )
+            ]
+        return self._hello(now)
+
+    def leave(self, now: int) -> list[Effect]:
+        """Ask to leave. A member goes on until it finds itself `leaving` in a view."""
+        view = self.view
+        if view is None or self._node_id not in view.members:
+            return [CancelTimer(DISCOVERY_TIMER), Send(EVERYONE, Goodbye()), Done("close")]
+        if view.members[0] != self._node_id:
+            return [Send(view.members[0], Leave(self._node_id))]
+        if len(view.members) == 1:
+            return [Send(EVERYONE, Dissolved(view.bus)), Done("close")]
+        return self._without(self._node_id)
+
+    def receive(self, message: Control, sender: str, now: int) -> list[Effect]:
+        if isinstance(message, Hello):
+            return self._greet(message, sender)
+        if isinstance(message, Known):
+            return self._known_bus(message.bus, now)
+        if isinstance(message, NewView):
+            return self._take(message.view, now)
+        if isinstance(message, TurnedAway):
+            return [Fail(message.reason)]
+        if isinstance(message, Leave):
+            return self._let_go(message)
+        if isinstance(message, Goodbye):
+            self._clients.pop(sender, None)
+            return []
+        assert isinstance(message, Dissolved)
+        if self.view is None or self.view.bus != message.bus:
+            return []
+        return [
+            Fail("the last process that hosted topic managers has left; connect again with one there")
+        ]
+
+    def _greet(self, message: Hello, sender: str) -> list[Effect]:
+        view = self.view
+        if view is None:
+            if message.manage and sender < self._node_id:
+                self._rivals.add(sender)
+            return []
+        if not view.members or view.members[0] != self._node_id:
+            return [Send(sender, Known(view.bus))] if self._node_id in view.members else []
+        if sender in view.members or (not message.manage and sender in self._clients):
+            return [Send(sender, NewView(view))]
+        if len(view.members) + len(self._clients) >= self._limits.members:
+            return [Send(sender, TurnedAway(f"the bus has {self._limits.members} processes already"))]
+        if not message.manage:
+            self._clients[sender] = None
+            return [Send(sender, NewView(view))]
+        return self._announce((*view.members, sender), "")
+
+    def _let_go(self, message: Leave) -> list[Effect]:
+        view = self.view
+        assert view is not None and view.members
+        if view.members[0] != self._node_id:
+            return [Send(view.members[0], message)]
+        if message.node not in view.members:
+            return []
+        return self._without(message.node)
+
+    def _without(self, node: str) -> list[Effect]:
+        assert self.view is not None
+        return self._announce(tuple(m for m in self.view.members if m != node), node)
+
+    def _announce(self, members: Sequence[str], leaving: str) -> list[Effect]:
+        old = self.view
+        assert old is not None
+        clients = tuple(self._clients)
+        view = View(old.bus, old.number + 1, tuple(members), old.members, leaving, clients)
+        self._install(view)
+        told = dict.fromkeys((*old.members, *members, *clients))
+        return [Send(node, NewView(view)) for node in told if node != self._node_id]
+
+    def _install(self, view: View) -> None:
+        self.view = view
+        self._clients = dict.fromkeys(view.clients)
+        self.fresh.append(view)
+
+    def _take(self, view: View, now: int) -> list[Effect]:
+        """Views are followed in their order; the first one may be any."""
+        if self.view is None:
+            self._install(view)
+            out: list[Effect] = [CancelTimer(DISCOVERY_TIMER), Done(JOIN)]
+        elif view.bus != self.view.bus:
+            return self._known_bus(view.bus, now)
+        else:
+            out = []
+            self._later[view.number] = view
+        while (following := self._later.pop(self.view.number + 1 if self.view else 0, None)) is not None:
+            self._install(following)
+        return out
+
+    def _known_bus(self, bus: str, now: int) -> list[Effect]:
+        view = self.view
+        if view is None:
+            self._known = bus
+            return []
+        if bus == view.bus:
+            return []
+        return [
+            Fail(
+                f"two buses formed at the same time ({view.bus} and {bus}): their orders cannot be "
+                "joined; close all processes, or start them one discovery time apart"
+            )
+        ]

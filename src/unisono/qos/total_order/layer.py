@@ -1,0 +1,298 @@
+"""The total order layer: routes each message to the part it is for, and moves managers between nodes.
+
+A new view is installed in three steps: every member of the old view sends each member of the new one the
+managers that move to it (possibly none); a member serves the view once all of these have come; only then
+does it take the next view. So a topic has at most one serving manager at any time, also one that nobody has
+used yet. Messages for a topic that arrive meanwhile are parked; those that reach the wrong node are passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from unisono.core.effects import Done, Effect, Publish, Record, Subscribe, Unsubscribe
+from unisono.core.events import Control, Event, Status
+from unisono.core.layer import Effects, Layer
+from unisono.core.limits import Limits
+from unisono.core.node import CLOSE
+from unisono.qos import membership as mb
+from unisono.qos.total_order import messages as msg
+from unisono.qos.total_order.manager import ManagerState, TopicManager
+from unisono.qos.total_order.order import TopicOrder
+from unisono.qos.total_order.post import Post
+from unisono.qos.total_order.publisher import PATIENCE_TIMER, Publisher
+from unisono.qos.total_order.subscriber import HOLD_TIMER, Subscriber
+
+_STATES_A_PART = 64  # keeps a hand-over message well below the frame limit of any bus
+_STATE_ENCODER = msgspec.msgpack.Encoder()
+_STATE_DECODER = msgspec.msgpack.Decoder(ManagerState)
+
+
+def _everything(topic: str) -> bool:
+    return True
+
+
+class TotalOrder(Layer):
+    """See the package header for the guarantee."""
+
+    name: ClassVar[str] = "total-order"
+    controls: ClassVar[tuple[type[Control], ...]] = (*msg.CONTROLS, *mb.CONTROLS)
+
+    def __init__(
+        self,
+        node_id: str,
+        members: mb.Membership,
+        *,
+        order: TopicOrder | None = None,
+        exact: bool = True,
+        buffer: int | None = None,
+        hold_us: int | None = None,
+        patience_us: int | None = None,
+        covers: Callable[[str], bool] = _everything,
+        limits: Limits | None = None,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._order = order or TopicOrder()
+        self._exact = exact
+        self._covers = covers
+        self._members = members
+        self._post = Post(node_id)
+        self.publisher = Publisher(self._post, self._limits, patience_us)
+        self.subscriber = Subscriber(
+            self._post, self._order, self._limits, exact=exact, buffer=buffer, hold_us=hold_us
+        )
+        self.managers: dict[str, TopicManager] = {}
+        self._serving = False
+        self._parked: list[msg.ToTopic] = []
+        self._handed: dict[int, dict[str, list[bytes]]] = {}  # view -> sender -> all its states
+        self._parts: dict[tuple[int, str], dict[int, tuple[bytes, ...]]] = {}
+        self._installing: mb.View | None = None
+        self._closing = False
+        self._leaving_asked = False
+        self._staying: set[str] = set()  # who may still send us messages while we leave
+        self._settled: set[str] = set()  # who has said that it will not
+
+    # The four operations, start and close.
+
+    def start(self, now: int) -> Effects:
+        return self._after(self._members.start(now), now)
+
+    def publish(self, event: Event, now: int) -> Effects:
+        if not self._covers(event.topic):
+            return (Publish(event),)
+        self.publisher.publish(event, now)
+        return self._after((), now)
+
+    def subscribe(self, topics: Sequence[str], ticket: str | None, now: int) -> Effects:
+        plain = tuple(topic for topic in topics if not self._covers(topic))
+        ordered = tuple(topic for topic in topics if self._covers(topic))
+        if not ordered:
+            return (Subscribe(plain, ticket),)
+        if plain:
+            self._post.do(Subscribe(plain))
+        self.subscriber.subscribe(ordered, ticket)
+        return self._after((), now)
+
+    def unsubscribe(self, topics: Sequence[str], ticket: str | None, now: int) -> Effects:
+        plain = tuple(topic for topic in topics if not self._covers(topic))
+        ordered = tuple(topic for topic in topics if self._covers(topic))
+        if not ordered:
+            return (Unsubscribe(plain, ticket),)
+        if plain:
+            self._post.do(Unsubscribe(plain))
+        self.subscriber.unsubscribe(ordered, ticket)
+        return self._after((), now)
+
+    def notify(self, event: Event, status: Status, now: int) -> Effects:
+        if not self._covers(event.topic):
+            return super().notify(event, status, now)
+        if event.stamp is None or event.topic not in event.stamp:
+            self.subscriber.ignored["without a stamp"] += 1
+            row = {
+                "at_us": now,
+                "node": self._post.node_id,
+                "kind": "without a stamp",
+                "detail": event.id,
+            }
+            return (Record("faults", row),)
+        self.subscriber.arrive(event, now)
+        return self._after((), now)
+
+    def close(self, now: int) -> Effects:
+        self._closing = True
+        return self._after((), now)
+
+    def timer(self, key: str, now: int) -> Effects:
+        if key == mb.DISCOVERY_TIMER:
+            return self._after(self._members.timer(now), now)
+        if key == HOLD_TIMER:
+            self.subscriber.timer(now)
+        elif key == PATIENCE_TIMER:
+            self.publisher.timer(now)
+        else:
+            raise AssertionError(key)
+        return self._after((), now)
+
+    # Messages.
+
+    def receive(self, message: Control, sender: str, now: int) -> Effects:
+        effects = self._dispatch(message, sender, now)
+        return self._after(effects, now)
+
+    def _dispatch(self, message: Control, sender: str, now: int) -> Sequence[Effect]:
+        if isinstance(message, msg.ToTopic):
+            self._to_manager(message)
+        elif isinstance(message, msg.StampReady):
+            self.publisher.stamped(message, now)
+        elif isinstance(message, msg.Refused):
+            self.publisher.refused(message)
+        elif isinstance(message, msg.Related):
+            self.subscriber.related(message)
+        elif isinstance(message, msg.Start):
+            self.subscriber.start(message, now)
+        elif isinstance(message, msg.HandOver):
+            self._take_over(message, sender)
+        elif isinstance(message, msg.Installed):
+            self._settled.add(sender)
+        else:
+            return self._members.receive(message, sender, now)
+        return ()
+
+    def _to_manager(self, message: msg.ToTopic) -> None:
+        post = self._post
+        if message.view > post.view or not post.members:
+            self._parked.append(message)
+        elif post.manager_of(message.topic) != post.node_id:
+            post.to_topic(message)
+        elif not self._serving:
+            self._parked.append(message)
+        else:
+            self._manage(message)
+
+    def _manage(self, message: msg.ToTopic) -> None:
+        manager = self.managers.get(message.topic)
+        if manager is None:
+            manager = self._adopt(ManagerState(message.topic))
+        if isinstance(message, msg.RequestStamp):
+            manager.request(message)
+        elif isinstance(message, msg.FillStamp):
+            manager.fill(message)
+        elif isinstance(message, msg.Relate):
+            manager.relate(message)
+        elif isinstance(message, msg.RelatedTopic):
+            manager.related(message)
+        elif isinstance(message, msg.Base):
+            manager.base(message)
+        elif isinstance(message, msg.BaseKnown):
+            manager.base_known(message)
+        else:
+            assert isinstance(message, msg.AskStart)
+            manager.ask_start(message)
+
+    def _adopt(self, state: ManagerState) -> TopicManager:
+        assert state.topic not in self.managers
+        manager = TopicManager(state, self._post, self._order, self._exact, self._limits)
+        self.managers[state.topic] = manager
+        return manager
+
+    # After every handler: local messages, views, closing; then all effects go out together.
+
+    def _after(self, effects: Sequence[Effect], now: int) -> list[Effect]:
+        out = list(effects)
+        post = self._post
+        while True:
+            if post.local:
+                message = post.local.popleft()
+                out.extend(self._dispatch(message, post.node_id, now))
+            elif not self._advance(now):
+                break
+        if self._closing:
+            self._try_to_leave(now)
+        out.extend(post.collect())
+        while post.local:  # leaving may have addressed this node
+            out.extend(self._dispatch(post.local.popleft(), post.node_id, now))
+            out.extend(post.collect())
+        return out
+
+    def _advance(self, now: int) -> bool:
+        """Install or serve a view if one is due; true if something changed."""
+        if self._installing is None:
+            if not self._members.fresh:
+                return False
+            self._install(self._members.fresh.popleft())
+            return True
+        view = self._installing
+        handed = self._handed.get(view.number, {})
+        awaited = set(view.previous) - {self._post.node_id}
+        if self._post.node_id in view.members and not awaited <= handed.keys():
+            return False
+        self._serve(view, handed, now)
+        return True
+
+    def _install(self, view: mb.View) -> None:
+        post = self._post
+        post.members = view.members
+        post.view = view.number
+        self._serving = False
+        self._installing = view
+        if post.node_id in view.previous:
+            self._hand_over(view)
+        if view.leaving == post.node_id:
+            self._staying = {*view.members, *view.clients} - {post.node_id}
+
+    def _hand_over(self, view: mb.View) -> None:
+        moving: dict[str, list[bytes]] = {member: [] for member in view.members}
+        for topic in list(self.managers):
+            owner = self._post.manager_of(topic)
+            if owner != self._post.node_id:
+                state = self.managers.pop(topic).state
+                moving[owner].append(_STATE_ENCODER.encode(state))
+        for member, states in moving.items():
+            if member == self._post.node_id:
+                continue
+            parts = [states[i : i + _STATES_A_PART] for i in range(0, len(states), _STATES_A_PART)]
+            for index, part in enumerate(parts or [[]]):
+                message = msg.HandOver(view.number, index, max(1, len(parts)), tuple(part))
+                self._post.to_node(member, message)
+
+    def _take_over(self, message: msg.HandOver, sender: str) -> None:
+        parts = self._parts.setdefault((message.view, sender), {})
+        parts[message.part] = message.states
+        if len(parts) == message.parts:
+            del self._parts[message.view, sender]
+            states = [state for index in sorted(parts) for state in parts[index]]
+            self._handed.setdefault(message.view, {})[sender] = states
+
+    def _serve(self, view: mb.View, handed: dict[str, list[bytes]], now: int) -> None:
+        self._installing = None
+        post = self._post
+        if post.node_id in view.members:
+            for states in handed.values():
+                for state in states:
+                    self._adopt(_STATE_DECODER.decode(state))
+            self._serving = True
+        self._handed = {number: by for number, by in self._handed.items() if number > view.number}
+        if view.leaving and view.leaving != post.node_id:
+            post.to_node(view.leaving, msg.Installed(view.number))
+        detail = f"{view.number}: {' '.join(view.members)}"
+        row = {"at_us": now, "node": post.node_id, "kind": "view", "detail": detail}
+        post.do(Record("control", row))
+        parked, self._parked = self._parked, []
+        unplaced, post.unplaced = post.unplaced, []
+        post.local.extend((*parked, *unplaced))
+
+    def _try_to_leave(self, now: int) -> None:
+        if not self.publisher.idle:
+            return
+        if not self._leaving_asked:
+            self._leaving_asked = True
+            for effect in self._members.leave(now):
+                self._post.do(effect)
+            while self._advance(now):
+                pass
+        if self._staying and self._staying <= self._settled and self._installing is None:
+            self._staying = set()
+            self._post.do(Done(CLOSE))

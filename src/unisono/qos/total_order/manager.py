@@ -1,0 +1,264 @@
+"""One topic manager: numbers the events of its topic and takes part in the stamps of lower ones.
+
+Two topics are *related* when a subscription holds both, or when a lower topic is related to both (the
+fill). So the sequencing group of every topic - itself and the related topics above it - is a clique.
+
+Exact stamps. A stamp holds, for the event's own topic, its number; for each topic above, how many of its
+events come before; for each related topic below, how many had passed by this manager when the number was
+given (predecessor entries). *Causal hold*: a manager adds its number only after everything that the stamp
+already counts, of topics related to its own, has passed by; events of one topic never overtake each other.
+Invariant: `passed[w]` is the highest number of the lower topic w that this manager has stamped, and all
+smaller ones have passed too or were numbered before the relation began (the base).
+
+What waits here is bounded by what the publishers have outstanding (`Limits.outstanding` each).
+
+`exact=False` gives the printed stamps: no predecessor entries, no hold, no fill.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from unisono.core.events import Stamp
+from unisono.core.limits import Limits
+from unisono.qos.total_order.messages import (
+    AskStart,
+    Base,
+    BaseKnown,
+    FillStamp,
+    Refused,
+    Relate,
+    Related,
+    RelatedTopic,
+    RequestStamp,
+    Start,
+    StampReady,
+)
+from unisono.qos.total_order.order import TopicOrder
+from unisono.qos.total_order.post import Post
+
+
+class ManagerState(msgspec.Struct):
+    """All that moves when a manager is handed over."""
+
+    topic: str
+    number: int = 0
+    group: list[str] = []  # related topics above, upwards
+    passed: dict[str, int] = {}  # related topics below -> highest number stamped
+    turns: dict[str, int] = {}  # publisher -> last request taken
+    early: dict[str, dict[int, RequestStamp]] = {}  # publisher -> turn -> request before its turn
+    held: dict[str, dict[int, FillStamp]] = {}  # lower topic -> number -> stamp that waits
+    relating: list[Relate] = []  # one at a time; the first is under way
+    union: list[str] = []  # the group that the first one will lead to, upwards
+    answers: list[str] = []  # topics whose answer the first one still waits for
+    op: str = ""  # the first one's name in what this manager asks
+    ops: int = 0
+    based: bool = False  # the first one has switched groups and sent its base
+
+
+class TopicManager:
+    """Messages in, messages out through the post; no clock, no randomness."""
+
+    def __init__(
+        self, state: ManagerState, post: Post, order: TopicOrder, exact: bool, limits: Limits
+    ) -> None:
+        self.state = state
+        self._post = post
+        self._order = order
+        self._exact = exact
+        self._limits = limits
+
+    # Stamps.
+
+    def request(self, message: RequestStamp) -> None:
+        """Number the event, in the order in which its publisher asked."""
+        state = self.state
+        last = state.turns.get(message.publisher, 0)
+        if message.turn <= last:
+            return  # a duplicate
+        if last == 0 and len(state.turns) >= self._limits.publishers:
+            reason = f"topic {state.topic!r} has {self._limits.publishers} publishers already"
+            self._post.to_node(message.publisher, Refused(message.event_id, reason))
+            return
+        if message.turn > last + 1:
+            state.early.setdefault(message.publisher, {})[message.turn] = message
+            return
+        self._create(message)
+        waiting = state.early.get(message.publisher)
+        while waiting:
+            following = waiting.pop(state.turns[message.publisher] + 1, None)
+            if following is None:
+                break
+            self._create(following)
+        if waiting is not None and not waiting:
+            del state.early[message.publisher]
+
+    def _create(self, message: RequestStamp) -> None:
+        state = self.state
+        state.turns[message.publisher] = message.turn
+        state.number += 1
+        stamp: Stamp = {state.topic: state.number}
+        if self._exact:
+            stamp.update(state.passed)
+        self._forward(
+            message.event_id,
+            state.topic,
+            message.publisher,
+            stamp,
+            tuple(state.group),
+        )
+
+    def fill(self, message: FillStamp) -> None:
+        """Add this topic's number once everything the stamp counts has passed by."""
+        state = self.state
+        if not self._exact:
+            self._stamp(message)
+            return
+        lower = message.event_topic
+        number = message.stamp[lower]
+        held = state.held.setdefault(lower, {})
+        if number <= state.passed.get(lower, -1) or number in held:
+            return  # a duplicate
+        held[number] = message
+        self._release()
+
+    def _release(self) -> None:
+        """Stamp what waits, as long as one becomes free."""
+        state = self.state
+        progress = True
+        while progress:
+            progress = False
+            for lower in list(state.held):
+                waiting = state.held[lower]
+                while lower in state.passed:
+                    message = waiting.get(state.passed[lower] + 1)
+                    if message is None or not self._free(message):
+                        break
+                    del waiting[state.passed[lower] + 1]
+                    self._stamp(message)
+                    progress = True
+                if not waiting:
+                    del state.held[lower]
+
+    def _free(self, message: FillStamp) -> bool:
+        passed = self.state.passed
+        own = message.event_topic
+        return all(
+            topic not in passed or passed[topic] >= count
+            for topic, count in message.stamp.items()
+            if topic != own
+        )
+
+    def _stamp(self, message: FillStamp) -> None:
+        state = self.state
+        own = message.event_topic
+        if self._exact:
+            state.passed[own] = message.stamp[own]
+        stamp = {**message.stamp, state.topic: state.number}
+        self._forward(
+            message.event_id, own, message.publisher, stamp, message.path
+        )
+
+    def _forward(
+        self,
+        event_id: str,
+        event_topic: str,
+        publisher: str,
+        stamp: Stamp,
+        path: tuple[str, ...],
+    ) -> None:
+        if not path:
+            self._post.to_node(publisher, StampReady(event_id, stamp))
+            return
+        following = FillStamp(path[0], self._post.view, event_id, event_topic, publisher, stamp, path[1:])
+        self._post.to_topic(following)
+
+    # Relations. Requests go strictly upwards in the topic order, so waiting cannot be circular.
+
+    def relate(self, message: Relate) -> None:
+        self.state.relating.append(message)
+        if len(self.state.relating) == 1:
+            self._next_relation()
+
+    def _next_relation(self) -> None:
+        """Begin the first request in line; those that change nothing are answered at once."""
+        state = self.state
+        while state.relating:
+            first = state.relating[0]
+            assert all(self._order.above(topic, state.topic) for topic in first.group)
+            if not self._exact:
+                self._relate_printed(first)
+                continue
+            if set(first.group) <= set(state.group):
+                self._answer()
+                continue
+            state.union = self._order.upwards({*state.group, *first.group})
+            state.ops += 1
+            state.op = f"{state.topic}#{state.ops}"
+            state.based = False
+            state.answers = state.union[:-1]
+            for index, topic in enumerate(state.union[:-1]):
+                above = tuple(state.union[index + 1 :])
+                self._post.to_topic(Relate(topic, self._post.view, above, state.op, state.topic, True))
+            if not state.answers:
+                self._switch()
+            return
+
+    def _relate_printed(self, message: Relate) -> None:
+        """Printed stamps: note the topics above and pass the subscription on, as the paper does."""
+        state = self.state
+        state.group = self._order.upwards({*state.group, *message.group})
+        if len(message.group) == 1:
+            self._answer()
+            return
+        state.relating.pop(0)
+        above, *rest = self._order.upwards(message.group)
+        self._post.to_topic(msgspec.structs.replace(message, topic=above, group=tuple(rest)))
+
+    def related(self, message: RelatedTopic) -> None:
+        """A higher topic is related to all above it; when all are, this topic may join them."""
+        state = self.state
+        if state.based or not self._is_current(message.op) or message.about not in state.answers:
+            return
+        state.answers.remove(message.about)
+        if not state.answers:
+            self._switch()
+
+    def _switch(self) -> None:
+        """From now on new events of this topic pass by the new members of the group."""
+        state = self.state
+        fresh = [topic for topic in state.union if topic not in state.group]
+        state.group = state.union
+        state.based = True
+        state.answers = fresh
+        for topic in fresh:
+            self._post.to_topic(Base(topic, self._post.view, state.topic, state.number, state.op))
+
+    def base(self, message: Base) -> None:
+        state = self.state
+        if message.lower not in state.passed:
+            state.passed[message.lower] = message.base
+            self._release()
+        self._post.to_topic(BaseKnown(message.lower, self._post.view, state.topic, message.op))
+
+    def base_known(self, message: BaseKnown) -> None:
+        state = self.state
+        if not state.based or not self._is_current(message.op) or message.about not in state.answers:
+            return
+        state.answers.remove(message.about)
+        if not state.answers:
+            self._answer()
+            self._next_relation()
+
+    def ask_start(self, message: AskStart) -> None:
+        self._post.to_node(message.subscriber, Start(self.state.topic, self.state.number, message.op))
+
+    def _is_current(self, op: str) -> bool:
+        return bool(self.state.relating) and self.state.op == op
+
+    def _answer(self) -> None:
+        done = self.state.relating.pop(0)
+        if done.asker_is_topic:
+            self._post.to_topic(RelatedTopic(done.asker, self._post.view, self.state.topic, done.op))
+        else:
+            self._post.to_node(done.asker, Related(done.op))

@@ -1,0 +1,55 @@
+"""Where the parts of the layer put their messages: addressed to a topic's manager or to a node.
+
+A message to this node itself is not sent but kept for the layer to take in when the current handler is
+done, so no part is ever entered twice at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from unisono.core.effects import Effect, Send
+from unisono.core.events import Control
+from unisono.qos.total_order.messages import ToTopic
+from unisono.qos.total_order.order import place
+
+
+class Post:
+    """The node's view of who manages what, and its outgoing messages."""
+
+    def __init__(self, node_id: str) -> None:
+        self.node_id = node_id
+        self.view = 0
+        self.members: tuple[str, ...] = ()
+        self.local: deque[Control] = deque()
+        self.unplaced: list[ToTopic] = []  # asked for before the first view is known
+        self._out: list[Effect] = []
+
+    def manager_of(self, topic: str) -> str:
+        return place(topic, self.members)
+
+    def to_topic(self, message: ToTopic) -> None:
+        """For whoever manages `message.topic` by this node's view."""
+        if not self.members:
+            self.unplaced.append(message)
+            return
+        if message.view != self.view:
+            message = msgspec.structs.replace(message, view=self.view)
+        self.to_node(self.manager_of(message.topic), message)
+
+    def to_node(self, node: str, message: Control) -> None:
+        if node == self.node_id:
+            self.local.append(message)
+        else:
+            self._out.append(Send(node, message))
+
+    def do(self, effect: Effect) -> None:
+        """Any other effect, in order with the messages."""
+        self._out.append(effect)
+
+    def collect(self) -> list[Effect]:
+        """The effects so far; leaves none behind."""
+        out, self._out = self._out, []
+        return out

@@ -1,0 +1,338 @@
+"""The subscriber's part: the notify rule, the reorder buffer, and changing subscriptions.
+
+`clock`    per topic, the highest number that the stamps of untagged notifications counted. It only grows,
+           covers topics not (yet, or any more) subscribed, and never forgets (errata V2, V2b, V6).
+`upto`     per subscribed topic, every number up to here was seen: notified, tagged or given up (B1).
+Notify rule (errata V1): an event on T is in order iff its own number is above clock[T] and its entry for
+every other topic above T is not below the clock. Entries of topics below T (predecessors, exact stamps only)
+say what to wait for, not what to compare: they may be older than what is already known.
+An event is *ready* when everything its stamp counts on subscribed topics has been seen. An event that is not
+ready waits in the buffer until it is, or its time to live ends, or the buffer overflows; then what it waited
+for is given up, it is notified as gap_skipped, and what was given up will be tagged if it comes.
+Operations of one subscriber are serial (V7).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+
+import msgspec
+
+from unisono.core.effects import (
+    CancelTimer,
+    Done,
+    Notify,
+    Record,
+    SetTimer,
+    Subscribe,
+    Unsubscribe,
+)
+from unisono.core.events import Event, Stamp, Status
+from unisono.core.limits import Limits
+from unisono.qos.total_order.messages import AskStart, Relate, Related, Start
+from unisono.qos.total_order.order import TopicOrder
+from unisono.qos.total_order.post import Post
+
+HOLD_TIMER = "hold"
+
+
+class Operation(msgspec.Struct):
+    """A subscribe or unsubscribe in line."""
+
+    ticket: str | None
+    topics: tuple[str, ...]
+    subscribe: bool
+
+
+class Subscriber:
+    """Decides what is notified when, and as what."""
+
+    def __init__(
+        self,
+        post: Post,
+        order: TopicOrder,
+        limits: Limits,
+        *,
+        exact: bool = True,
+        buffer: int | None = None,
+        hold_us: int | None = None,
+    ) -> None:
+        self._post = post
+        self._order = order
+        self._limits = limits
+        self._exact = exact
+        self._bound = limits.reorder_events if buffer is None else buffer
+        self._hold_us = hold_us
+        self.ignored: Counter[str] = Counter()  # events not notified, by reason
+        self.subscribed: set[str] = set()
+        self._known: set[str] = set()  # ever subscribed
+        self._clock: dict[str, int] = {}
+        self._upto: dict[str, int] = {}
+        self._given_up: dict[str, set[int]] = {}
+        self._buffer: dict[str, dict[int, Event]] = {}  # topic -> number -> event
+        self._arrivals: dict[str, tuple[Event, int]] = {}  # id -> event, deadline; oldest first
+        self._hold_at: int | None = None
+        self._operations: deque[Operation] = deque()
+        self._early: deque[Event] = deque()  # events of topics whose start is not known yet
+        self._starts: dict[str, int | None] = {}  # answers of the operation under way
+        self._op = 0
+
+    # Changing subscriptions.
+
+    def subscribe(self, topics: Sequence[str], ticket: str | None) -> None:
+        self._operations.append(Operation(ticket, tuple(topics), True))
+        if len(self._operations) == 1:
+            self._next_operation()
+
+    def unsubscribe(self, topics: Sequence[str], ticket: str | None) -> None:
+        self._operations.append(Operation(ticket, tuple(topics), False))
+        if len(self._operations) == 1:
+            self._next_operation()
+
+    def _next_operation(self) -> None:
+        while self._operations:
+            operation = self._operations[0]
+            if operation.subscribe:
+                fresh = tuple(t for t in operation.topics if t not in self.subscribed)
+                if fresh:
+                    self._ask(fresh)
+                    return
+            else:
+                self._forget(operation.topics)
+            self._finish()
+
+    def _finish(self) -> None:
+        operation = self._operations.popleft()
+        if operation.ticket is not None:
+            self._post.do(Done(operation.ticket))
+
+    def _ask(self, fresh: tuple[str, ...]) -> None:
+        """Listen, have the managers relate the topics, then learn where to start."""
+        self._op += 1
+        self._post.do(Subscribe(fresh))
+        everything = self._order.upwards({*self.subscribed, *fresh})
+        # Printed stamps: the start of every topic is merged, as the subscription timestamp was (V2).
+        self._starts = dict.fromkeys(fresh if self._exact else everything)
+        if len(everything) == 1:
+            self._ask_starts()
+            return
+        lowest, *above = everything
+        op = f"{self._post.node_id}/{self._op}"
+        self._post.to_topic(
+            Relate(lowest, self._post.view, tuple(above), op, self._post.node_id, False)
+        )
+
+    def related(self, message: Related) -> None:
+        if message.op != f"{self._post.node_id}/{self._op}" or not self._starts:
+            return
+        self._ask_starts()
+
+    def _ask_starts(self) -> None:
+        op = f"{self._post.node_id}/{self._op}"
+        for topic in self._starts:
+            self._post.to_topic(AskStart(topic, self._post.view, self._post.node_id, op))
+
+    def start(self, message: Start, now: int) -> None:
+        if message.op != f"{self._post.node_id}/{self._op}" or message.topic not in self._starts:
+            return
+        self._starts[message.topic] = message.number
+        if any(number is None for number in self._starts.values()):
+            return
+        self._activate(now)
+
+    def _activate(self, now: int) -> None:
+        starts, self._starts = self._starts, {}
+        for topic, number in starts.items():
+            assert number is not None
+            begin = max(number, self._clock.get(topic, 0))
+            if not self._exact:
+                self._clock[topic] = begin
+            if topic in self.subscribed:
+                continue
+            self.subscribed.add(topic)
+            self._known.add(topic)
+            self._upto[topic] = begin
+            self._given_up[topic] = set()
+        early, self._early = self._early, deque()
+        self._finish()
+        for event in early:
+            self.arrive(event, now)
+        self._cascade()
+        self._next_operation()
+
+    def _forget(self, topics: tuple[str, ...]) -> None:
+        self._post.do(Unsubscribe(topics))
+        for topic in topics:
+            self.subscribed.discard(topic)
+            self._given_up.pop(topic, None)
+            for event in self._buffer.pop(topic, {}).values():
+                del self._arrivals[event.id]
+        self._cascade()
+        self._wake()
+
+    # Events.
+
+    def arrive(self, event: Event, now: int) -> None:
+        """An event has come from the event service."""
+        topic = event.topic
+        stamp = event.stamp
+        assert stamp is not None
+        if topic not in self.subscribed:
+            self._keep_early(event, now)
+            return
+        number = stamp[topic]
+        if number <= self._upto[topic] and number not in self._given_up[topic]:
+            self.ignored["duplicate or before the subscription"] += 1
+            return
+        if event.id in self._arrivals:
+            self.ignored["duplicate"] += 1
+            return
+        if number in self._given_up[topic]:
+            self._given_up[topic].discard(number)
+            self._notify(event, gap=False)
+            return
+        if self._ready(event):
+            self._notify(event, gap=False)
+            self._cascade()
+            return
+        deadline = now + self._hold_us if self._hold_us is not None else -1
+        self._buffer.setdefault(topic, {})[number] = event
+        self._arrivals[event.id] = (event, deadline)
+        while len(self._arrivals) > self._bound:
+            self._force(next(iter(self._arrivals.values()))[0])
+        self._wake()
+
+    def timer(self, now: int) -> None:
+        """Release what has waited for its time to live."""
+        self._hold_at = None
+        while self._arrivals:
+            event, deadline = next(iter(self._arrivals.values()))
+            if deadline > now:
+                break
+            self._force(event)
+        self._wake()
+
+    def _keep_early(self, event: Event, now: int) -> None:
+        if event.topic not in self._starts:
+            self.ignored["not subscribed"] += 1
+            return
+        self._early.append(event)
+        if len(self._early) > self._limits.early_events:
+            lost = self._early.popleft()
+            self.ignored["too early"] += 1
+            row = {"at_us": now, "node": self._post.node_id, "kind": "too early", "detail": lost.id}
+            self._post.do(Record("faults", row))
+
+    def _ready(self, event: Event) -> bool:
+        upto = self._upto
+        stamp = event.stamp
+        assert stamp is not None
+        for topic, count in stamp.items():
+            if topic == event.topic:
+                count -= 1
+            elif topic not in self.subscribed:
+                continue
+            if upto[topic] < count:
+                return False
+        return True
+
+    def _force(self, event: Event) -> None:
+        """Let the event go, or the earliest waiting one that precedes it; give up what it awaits."""
+        event = self._first_waiting(event)
+        stamp = event.stamp
+        assert stamp is not None
+        for topic, count in stamp.items():
+            if topic == event.topic:
+                self._give_up(topic, count - 1)
+            elif topic in self.subscribed:
+                self._give_up(topic, count)
+        self._take(event)
+        self._notify(event, gap=True)
+        self._cascade()
+
+    def _first_waiting(self, event: Event) -> Event:
+        """Go down from `event` to a waiting event that no other waiting event precedes."""
+        while True:
+            stamp = event.stamp
+            assert stamp is not None
+            earlier = next(
+                (
+                    other
+                    for topic, waiting in self._buffer.items()
+                    if topic in stamp
+                    for number, other in waiting.items()
+                    if number <= stamp[topic] and other is not event
+                ),
+                None,
+            )
+            if earlier is None:
+                return event
+            event = earlier
+
+    def _give_up(self, topic: str, count: int) -> None:
+        upto = self._upto[topic]
+        if count <= upto:
+            return
+        given_up = self._given_up[topic]
+        given_up.update(range(max(upto + 1, count + 1 - self._limits.given_up_numbers), count + 1))
+        while len(given_up) > self._limits.given_up_numbers:
+            given_up.remove(min(given_up))
+        self._upto[topic] = count
+
+    def _take(self, event: Event) -> None:
+        assert event.stamp is not None
+        waiting = self._buffer[event.topic]
+        del waiting[event.stamp[event.topic]]
+        if not waiting:
+            del self._buffer[event.topic]
+        del self._arrivals[event.id]
+
+    def _notify(self, event: Event, gap: bool) -> None:
+        stamp = event.stamp
+        assert stamp is not None
+        topic = event.topic
+        if not self._in_order(topic, stamp):
+            self._post.do(Notify(event, Status.OUT_OF_ORDER))
+        else:
+            self._post.do(Notify(event, Status.GAP_SKIPPED if gap else Status.IN_ORDER))
+            clock = self._clock
+            for other, count in stamp.items():
+                if count > clock.get(other, 0):
+                    clock[other] = count
+        self._upto[topic] = max(self._upto[topic], stamp[topic])
+
+    def _in_order(self, topic: str, stamp: Stamp) -> bool:
+        clock = self._clock
+        if stamp[topic] <= clock.get(topic, 0):
+            return False
+        rank = self._order.key(topic)
+        return all(
+            count >= clock.get(other, 0)
+            for other, count in stamp.items()
+            if other in self._known and self._order.key(other) < rank
+        )
+
+    def _cascade(self) -> None:
+        """Notify what has become ready, in as many rounds as it takes."""
+        progress = bool(self._buffer)
+        while progress:
+            progress = False
+            for topic in list(self._buffer):
+                while topic in self._buffer:
+                    event = self._buffer[topic].get(self._upto[topic] + 1)
+                    if event is None or not self._ready(event):
+                        break
+                    self._take(event)
+                    self._notify(event, gap=False)
+                    progress = True
+
+    def _wake(self) -> None:
+        """Keep one timer, at the deadline of the event that has waited longest."""
+        if self._hold_us is None:
+            return
+        wanted = next(iter(self._arrivals.values()))[1] if self._arrivals else None
+        if wanted == self._hold_at:
+            return
+        self._hold_at = wanted
+        self._post.do(CancelTimer(HOLD_TIMER) if wanted is None else SetTimer(HOLD_TIMER, wanted))

@@ -1,0 +1,167 @@
+"""A checker per guarantee, run online while the simulation goes on. None of them calls protocol code.
+
+Each returns a verdict with the first violation as its witness.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from unisono.core.events import Delivery, Status
+
+VALID = "valid"
+INVALID = "invalid"
+
+Witness = dict[str, Any]
+
+
+class Check(msgspec.Struct):
+    """The outcome of one guarantee."""
+
+    violations: int = 0
+    witness: Witness | None = None
+
+    @property
+    def verdict(self) -> str:
+        return INVALID if self.violations else VALID
+
+    def violated(self, witness: Witness) -> None:
+        self.violations += 1
+        if self.witness is None:
+            self.witness = witness
+
+
+class TotalOrderCheck(Check):
+    """No two subscribers are notified, untagged, of the same two events in different orders.
+
+    Exact: for every pair (s, t), `_furthest[s][t]` is the highest position at t of an event that both have;
+    an event that s gets now and t had at a lower position is one that t had before that event, and s after.
+    """
+
+    _positions: dict[str, dict[str, int]] = {}  # event -> subscriber -> position
+    _furthest: dict[tuple[str, str], tuple[int, str]] = {}
+
+    def delivered(self, node: str, delivery: Delivery) -> None:
+        if delivery.status in (Status.OUT_OF_ORDER, Status.DUPLICATE):
+            return
+        holders = self._positions.setdefault(delivery.id, {})
+        if node in holders:
+            return  # a duplicate: another checker's matter
+        for other, position in holders.items():
+            furthest, earlier = self._furthest.get((node, other), (-1, ""))
+            if position < furthest:
+                here = self._positions[earlier][node]
+                self.violated(
+                    {
+                        "subscribers": [node, other],
+                        "events": [earlier, delivery.id],
+                        "positions": {
+                            node: [here, delivery.position],
+                            other: [furthest, position],
+                        },
+                    }
+                )
+            else:
+                self._furthest[node, other] = (position, delivery.id)
+            if delivery.position > self._furthest.get((other, node), (-1, ""))[0]:
+                self._furthest[other, node] = (delivery.position, delivery.id)
+        holders[node] = delivery.position
+
+
+class TopicFifoCheck(Check):
+    """A publisher's events on one topic are notified, untagged, in its publishing order."""
+
+    _last: dict[tuple[str, str, str], tuple[int, str]] = {}
+
+    def delivered(self, node: str, delivery: Delivery, seq: int) -> None:
+        if delivery.status in (Status.OUT_OF_ORDER, Status.DUPLICATE):
+            return
+        key = (node, delivery.publisher, delivery.topic)
+        last, event = self._last.get(key, (0, ""))
+        if seq < last:
+            self.violated(
+                {
+                    "subscriber": node,
+                    "publisher": delivery.publisher,
+                    "events": [event, delivery.id],
+                    "publisher_seqs": [last, seq],
+                }
+            )
+        self._last[key] = (seq, delivery.id)
+
+
+class Checks:
+    """All checkers of a run; an observer of the world."""
+
+    def __init__(self) -> None:
+        self.total_order = TotalOrderCheck()
+        self.topic_fifo = TopicFifoCheck()
+        self.duplicates = Check()
+        self.phantoms = Check()
+        self.losses = Check()
+        self.stuck = Check()
+        self.events = 0
+        self.deliveries = 0
+        self.tagged = 0
+        self.skipped = 0
+        self.unsettled = 0
+        self.delivered_ids: dict[str, set[str]] = {}
+        self._published: dict[str, tuple[str, int, int]] = {}  # event -> topic, seq, time
+
+    def published(self, node: str, event_id: str, topic: str, seq: int, now: int) -> None:
+        self.events += 1
+        self._published[event_id] = (topic, seq, now)
+
+    def delivered(self, node: str, delivery: Delivery) -> None:
+        self.deliveries += 1
+        self.tagged += delivery.status is Status.OUT_OF_ORDER
+        self.skipped += delivery.status is Status.GAP_SKIPPED
+        mine = self.delivered_ids.setdefault(node, set())
+        if delivery.id in mine and delivery.status is not Status.DUPLICATE:
+            self.duplicates.violated({"subscriber": node, "event": delivery.id})
+        mine.add(delivery.id)
+        known = self._published.get(delivery.id)
+        if known is None:
+            self.phantoms.violated({"subscriber": node, "event": delivery.id})
+            return
+        self.total_order.delivered(node, delivery)
+        self.topic_fifo.delivered(node, delivery, known[1])
+
+    def finish(
+        self,
+        subscriptions: list[dict[str, Any]],
+        pending: dict[str, int],
+        errors: list[tuple[str, str, str]],
+        settle_us: int,
+    ) -> None:
+        """At the end of a run: is anything lost, does anything still wait?"""
+        for row in subscriptions:
+            self._find_losses(row, settle_us)
+        for ticket, since in pending.items():
+            self.stuck.violated({"waits": ticket, "since_us": since})
+        for node, ticket, error in errors:
+            self.stuck.violated({"node": node, "ticket": ticket, "error": error})
+
+    def _find_losses(self, row: dict[str, Any], settle_us: int) -> None:
+        node, until = row["subscriber"], row["until_us"]
+        mine = self.delivered_ids.get(node, set())
+        for event, (topic, _, at) in self._published.items():
+            if topic != row["topic"] or event in mine or at < row["from_us"]:
+                continue
+            if until is None or at < until - settle_us:
+                self.losses.violated({"subscriber": node, "event": event, "published_us": at})
+            elif at < until:
+                self.unsettled += 1
+
+    def results(self) -> dict[str, Check]:
+        """By name, in the order in which they are shown."""
+        return {
+            "total-order": self.total_order,
+            "topic-fifo": self.topic_fifo,
+            "duplicates": self.duplicates,
+            "phantoms": self.phantoms,
+            "losses": self.losses,
+            "stuck": self.stuck,
+        }

@@ -1,0 +1,163 @@
+"""The virtual-time driver: one queue of things to do, ordered by time and by who asked first."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from unisono.core.effects import (
+    CancelTimer,
+    Deliver,
+    Done,
+    Effect,
+    Fail,
+    Record,
+    SetTimer,
+    Subscribe,
+    Transmit,
+    Unsubscribe,
+)
+from unisono.core.entropy import stream
+from unisono.core.events import Delivery
+from unisono.core.node import Node
+from unisono.sim.channels import Links, Wan
+from unisono.sim.service import TreeService
+from unisono.trace.memory import Recorder
+
+
+class Observer(Protocol):
+    """Watches a run while it happens: the online checkers."""
+
+    def published(self, node: str, event_id: str, topic: str, seq: int, now: int) -> None: ...
+
+    def delivered(self, node: str, delivery: Delivery) -> None: ...
+
+
+class World:
+    """Runs nodes over a simulated event service. A pure function of nodes, wan and seed."""
+
+    def __init__(
+        self, names: Sequence[str], wan: Wan, seed: int, recorder: Recorder, observer: Observer
+    ) -> None:
+        self.now = 0
+        self.nodes: dict[str, Node] = {}
+        self.pending: dict[str, int] = {}  # tickets not yet done -> when they began
+        self.errors: list[tuple[str, str, str]] = []  # node, ticket, error
+        self.steps = 0
+        self._recorder = recorder
+        self._observer = observer
+        self._queue: list[tuple[int, int, Callable[[int], None]]] = []
+        self._tie = 0
+        self._timers: dict[tuple[str, str], int] = {}
+        links = Links(wan, seed, stream(seed, "delays"))
+        self._service = TreeService(names, links, seed, self.at, self._reach)
+
+    # Time.
+
+    def at(self, when: int, action: Callable[[int], None]) -> None:
+        """Do something later (or now, after what was asked before)."""
+        self._tie += 1
+        heapq.heappush(self._queue, (max(when, self.now), self._tie, action))
+
+    def run(self, until_us: int | None = None, stop: Callable[[], bool] | None = None) -> None:
+        """Go on until nothing is left to do, the time is reached, or `stop` says so."""
+        queue = self._queue
+        while queue:
+            if stop is not None and stop():
+                return
+            if until_us is not None and queue[0][0] > until_us:
+                self.now = until_us
+                return
+            when, _, action = heapq.heappop(queue)
+            self.now = when
+            self.steps += 1
+            action(when)
+
+    # Nodes.
+
+    def add(self, node: Node) -> None:
+        self.nodes[node.id] = node
+        self.pending[f"{node.id}:join"] = self.now
+        self._carry(node, node.start(self.now))
+
+    def remove(self, node_id: str) -> None:
+        """A node has left; what still arrives for it goes nowhere."""
+        del self.nodes[node_id]
+
+    def publish(self, node_id: str, topic: str, payload: bytes) -> str:
+        node = self.nodes[node_id]
+        event_id, effects = node.publish(topic, payload, self.now)
+        self.pending[f"{node_id}:{event_id}"] = self.now
+        self._observer.published(node_id, event_id, topic, int(event_id.rpartition("-")[2]), self.now)
+        self._carry(node, effects)
+        return event_id
+
+    def subscribe(self, node_id: str, topics: Sequence[str], ticket: str) -> None:
+        node = self.nodes[node_id]
+        self.pending[f"{node_id}:{ticket}"] = self.now
+        self._carry(node, node.subscribe(topics, ticket, self.now))
+
+    def unsubscribe(self, node_id: str, topics: Sequence[str], ticket: str) -> None:
+        node = self.nodes[node_id]
+        self.pending[f"{node_id}:{ticket}"] = self.now
+        self._carry(node, node.unsubscribe(topics, ticket, self.now))
+
+    def close(self, node_id: str) -> None:
+        node = self.nodes[node_id]
+        self.pending[f"{node_id}:close"] = self.now
+        self._carry(node, node.close(self.now))
+
+    # Effects.
+
+    def _reach(self, node_id: str, topic: str, frame: bytes, now: int) -> None:
+        node = self.nodes.get(node_id)
+        if node is not None:
+            self._carry(node, node.frame(topic, frame, now))
+
+    def _carry(self, node: Node, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Transmit):
+                self._service.publish(node.id, effect.topic, effect.frame, self.now)
+                if effect.acknowledges is not None:
+                    self._done(node, Done(effect.acknowledges))
+            elif isinstance(effect, Record):
+                self._recorder.record(effect.table, effect.row)
+            elif isinstance(effect, Deliver):
+                self._observer.delivered(node.id, effect.delivery)
+            elif isinstance(effect, SetTimer):
+                self._set_timer(node.id, effect)
+            elif isinstance(effect, CancelTimer):
+                self._timers.pop((node.id, effect.key), None)
+            elif isinstance(effect, Subscribe):
+                for topic in effect.topics:
+                    self._service.subscribe(node.id, topic)
+                if effect.ticket is not None:
+                    self._carry(node, node.subscribed(effect.ticket, self.now))
+                    self._done(node, Done(effect.ticket))
+            elif isinstance(effect, Unsubscribe):
+                for topic in effect.topics:
+                    self._service.unsubscribe(node.id, topic)
+                if effect.ticket is not None:
+                    self._done(node, Done(effect.ticket))
+            elif isinstance(effect, Done):
+                self._done(node, effect)
+            else:
+                assert isinstance(effect, Fail), effect
+                self.errors.append((node.id, "fail", effect.error))
+
+    def _done(self, node: Node, effect: Done) -> None:
+        self.pending.pop(f"{node.id}:{effect.ticket}", None)
+        if effect.error is not None:
+            self.errors.append((node.id, effect.ticket, effect.error))
+
+    def _set_timer(self, node_id: str, effect: SetTimer) -> None:
+        self._timers[node_id, effect.key] = effect.at_us
+        self.at(effect.at_us, lambda now: self._fire(node_id, effect.key, effect.at_us))
+
+    def _fire(self, node_id: str, key: str, at_us: int) -> None:
+        if self._timers.get((node_id, key)) != at_us or node_id not in self.nodes:
+            return  # cancelled or replaced
+        del self._timers[node_id, key]
+        node = self.nodes[node_id]
+        self._carry(node, node.timer(key, self.now))
