@@ -7,9 +7,7 @@ import msgspec
 from unisono.errors import BadInput
 
 TOPIC_CHARS = 200
-_TOPIC_ALPHABET = frozenset(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:"
-)
+_TOPIC_ALPHABET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:")
 RESERVED = "_unisono."
 
 
@@ -19,7 +17,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     payload_bytes: int = 1 << 20  # publish refuses a larger payload
     outstanding: int = 1024  # publications not yet acknowledged: publish waits
     notifications: int = 8192  # not yet read by the application: the bus is read no further
-    reorder_events: int = 1 << 20  # "unbounded" reorder buffer: the oldest is released as gap_skipped
+    reorder_events: int = (
+        1 << 20
+    )  # "unbounded" reorder buffer: the oldest is released as gap_skipped
     early_events: int = 8192  # events before the subscription's start is known: oldest is dropped
     given_up_numbers: int = 65536  # per topic, skipped and still welcome as out_of_order
     publishers: int = 1 << 17  # per topic manager: requests of further ones are refused

@@ -34,7 +34,9 @@ from unisono.trace import schema
 
 CLOSE = "close"  # the ticket under which the layers say that the node may leave
 _FRAME_TIMER = "frame"
-_ENVELOPE_BYTES = 1 << 20  # what a stamp and a header may add to a payload; states are chunked below
+_ENVELOPE_BYTES = (
+    1 << 20
+)  # what a stamp and a header may add to a payload; states are chunked below
 
 
 class Node:
@@ -185,7 +187,9 @@ class Node:
         """A frame goes up from below frame layer `index - 1`."""
         if index > 0:
             out: list[Effect] = []
-            self._frames(index - 1, self.frame_layers[index - 1].notify(topic, frame, now), now, out)
+            self._frames(
+                index - 1, self.frame_layers[index - 1].notify(topic, frame, now), now, out
+            )
             return out
         try:
             sender, message = self.codec.decode(frame)

@@ -10,20 +10,26 @@ Every pass is linear in the rows. Nothing here knows any protocol.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unisono.errors import BadInput
-from unisono.pipeline import event_kernel, order, replay, resolve
+from unisono.pipeline import order, replay, resolve
 from unisono.pipeline.census import Census, take_census
+from unisono.pipeline.findings import (
+    Place,
+    build_report,
+    merge_events,
+    merge_groups,
+    merge_streams,
+    places_of,
+)
 from unisono.pipeline.kernel import Longs
 from unisono.pipeline.progress import run_with_progress
 from unisono.pipeline.read import Trace
-from unisono.pipeline.report import CHECKS, Check, Report, check_names, judged, unknown
-from unisono.trace.schema import OUT_OF_ORDER
+from unisono.pipeline.report import CHECKS, Report, check_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,23 +102,30 @@ def _audit(
         rows = resolve.tagged(trace.publications.rows, trace.deliveries.rows, census)
         resolved = resolve.resolve(rows, census, cells, deadline_us, settle_us)
         held.append(resolved.persist(StorageLevel.DISK_ONLY))
-        events = step("by event", lambda: merge_events(resolve.summaries(resolved)))
+        events: resolve.EventSummary = step(
+            "by event", lambda: merge_events(resolve.summaries(resolved))
+        )
         _refuse_published_twice(trace, events)
-        streams = step("by subscriber", lambda: replay.replay(resolved, census, cells.size + 1))
+        streams: replay.StreamSummary = step(
+            "by subscriber",
+            lambda: merge_streams(replay.replay(resolved, census, cells.size + 1)),
+        )
         _refuse_repeated_position(trace, census, streams)
-        reach = _merge_reach(streams)
-        groups: list[order.GroupSummary] = []
-        if reach:
+        orders = order.GroupSummary([], None)
+        if streams.reach:
             per_cell = max(1, census.deliveries // (cells.size + 1))
-            cell_groups = order.group_cells(
-                reach, cells.size + 1, max(1, order.ROWS_PER_GROUP // per_cell)
+            per_group = max(1, order.ROWS_PER_GROUP // per_cell)
+            cell_groups = order.group_cells(streams.reach, cells.size + 1, per_group)
+            orders = step(
+                "compare orders",
+                lambda: merge_groups(order.disagreements(resolved, cell_groups)),
             )
-            groups = step("compare orders", lambda: order.disagreements(resolved, cell_groups))
-        names = step("name witnesses", lambda: _event_names(trace, census, streams, groups))
+        places = places_of(streams, orders)
+        names = _event_names(trace.deliveries.rows, census, places)
     finally:
         for frame in held:
             frame.unpersist()
-    return _report(census, events, streams, groups, names, promises, deadline_us)
+    return build_report(census, events, streams, orders, names, promises, deadline_us)
 
 
 def cut_time(deliveries: DataFrame, rows: int) -> Longs:
@@ -124,34 +137,9 @@ def cut_time(deliveries: DataFrame, rows: int) -> Longs:
     if cells < 2 * order.ROWS_PER_GROUP // ROWS_PER_CELL:
         return np.zeros(0, np.int64)  # one group will do
     fraction = min(1.0, 20 * cells / rows)
-    sample = deliveries.select("delivered_us").sample(fraction, seed=1).toArrow()
+    sample = deliveries.select("delivered_us").sample(fraction=fraction, seed=1).toArrow()
     times = np.sort(sample["delivered_us"].to_numpy())
     return np.unique(times[:: max(1, times.size // cells)])
-
-
-def merge_events(found: list[resolve.EventSummary]) -> resolve.EventSummary:
-    """Sums, and for every check the smallest witness."""
-    buckets: Counter[int] = Counter()
-    witnesses: dict[str, resolve.Missed] = {}
-    for summary in found:
-        buckets.update(summary.latency_buckets)
-        for name, missed in summary.witnesses.items():
-            if name not in witnesses or missed.key < witnesses[name].key:
-                witnesses[name] = missed
-    twice = [s.published_twice for s in found if s.published_twice is not None]
-    return resolve.EventSummary(
-        published_twice=min(twice, default=None),
-        duplicates=sum(s.duplicates for s in found),
-        phantoms=sum(s.phantoms for s in found),
-        deadline_misses=sum(s.deadline_misses for s in found),
-        expected=sum(s.expected for s in found),
-        lost=sum(s.lost for s in found),
-        unsettled=sum(s.unsettled for s in found),
-        latencies=sum(s.latencies for s in found),
-        latency_sum_us=sum(s.latency_sum_us for s in found),
-        latency_buckets=dict(buckets),
-        witnesses=witnesses,
-    )
 
 
 def _refuse_published_twice(trace: Trace, events: resolve.EventSummary) -> None:
@@ -162,50 +150,32 @@ def _refuse_published_twice(trace: Trace, events: resolve.EventSummary) -> None:
         )
 
 
-def _refuse_repeated_position(
-    trace: Trace, census: Census, streams: list[replay.StreamSummary]
-) -> None:
-    twice = [s.repeated_position for s in streams if s.repeated_position is not None]
-    if twice:
-        subscriber, position = min(twice)
+def _refuse_repeated_position(trace: Trace, census: Census, streams: replay.StreamSummary) -> None:
+    if streams.repeated_position is not None:
+        subscriber, position = streams.repeated_position
         raise BadInput(
             f"{trace.deliveries.parts[0].files[0]}: column position must increase, but subscriber "
             f"{census.subscribers[subscriber]!r} has position {position} more than once"
         )
 
 
-def _merge_reach(streams: list[replay.StreamSummary]) -> dict[int, int]:
-    reach: dict[int, int] = {}
-    for summary in streams:
-        for cell, far in summary.reach.items():
-            reach[cell] = max(far, reach.get(cell, -1))
-    return reach
-
-
-Place = tuple[int, int]  # a subscriber and a position
-
-
-def _event_names(
-    trace: Trace,
-    census: Census,
-    streams: list[replay.StreamSummary],
-    groups: list[order.GroupSummary],
-) -> dict[Place, str]:
-    """The ids of the events of all witnesses that are known by place only."""
+def _event_names(deliveries: DataFrame, census: Census, places: set[Place]) -> dict[Place, str]:
+    """The ids of the events delivered at these places."""
     from pyspark.sql import functions as F
 
-    places: set[Place] = set()
-    for summary in streams:
-        for descent in summary.witnesses.values():
-            places |= {(descent.subscriber, at) for at in (descent.position, descent.earlier_position)}
-    witness = min((g.witness for g in groups if g.witness is not None), default=None)
-    if witness is not None:
-        places |= {(witness.subscribers[0], at) for at in witness.first}
     if not places:
         return {}
     number = {name: at for at, name in enumerate(census.subscribers)}
-    rows = trace.deliveries.rows.where(
+    rows = deliveries.where(
         F.col("position").isin(sorted({at for _, at in places}))
         & F.col("subscriber").isin(sorted({census.subscribers[who] for who, _ in places}))
     ).select("subscriber", "position", "event_id")
     return {(number[row.subscriber], row.position): row.event_id for row in rows.collect()}
+
+
+def _as_bad_input(trace: Trace, error: Exception) -> BadInput:
+    """Spark's own refusal of a file, in one line. Anything else is a fault of ours: raised on."""
+    text = str(error).strip().splitlines()
+    if not any(mark in str(error) for mark in ("FAILED_READ_FILE", "CANNOT_READ", "CSV header")):
+        raise error
+    return BadInput(f"{trace.path}: Spark cannot read the files: {text[0] if text else error}")

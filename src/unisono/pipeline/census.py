@@ -135,7 +135,7 @@ def _subscriptions(table: Table | None) -> list[tuple[str, str, int, int]] | Non
     if table is None:
         return None
     rows = []
-    for row in table.rows.toLocalIterator():
+    for row in table.rows.collect():
         for name in ("subscriber", "topic", "from_us"):
             if row[name] is None:
                 raise table.example(name)
@@ -144,9 +144,9 @@ def _subscriptions(table: Table | None) -> list[tuple[str, str, int, int]] | Non
             raise BadInput(f"table {table.name}: {row.from_us} to {until} is out of range")
         rows.append((row.subscriber, row.topic, row.from_us, until))
     # In text, a null may be a value that did not convert: such a one is not `forever`.
-    if table.is_text and any(until == FOREVER_US for *_, until in rows):
-        if table.bad_row("until_us") is not None:
-            raise table.example("until_us")
+    doubtful = table.is_text and any(until == FOREVER_US for *_, until in rows)
+    if doubtful and table.bad_row("until_us") is not None:
+        raise table.example("until_us")
     return sorted(rows)
 
 

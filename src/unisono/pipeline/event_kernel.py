@@ -70,7 +70,7 @@ def group_by_event(code: Ints, tag: Ints, events: int) -> tuple[Ints, Ints, Ints
 
 
 # Places in the result `counts`, and the rows in the result `witnesses`.
-DUPLICATES, PHANTOMS, DEADLINES, LATENCIES, N_COUNTS = 0, 1, 2, 3, 4
+DUPLICATES, PHANTOMS, DEADLINES, LATENCIES, LONGEST_US, N_COUNTS = 0, 1, 2, 3, 4, 5
 DUPLICATE_ROW, DUPLICATE_FIRST, PHANTOM_ROW, DEADLINE_ROW, N_WITNESSES = 0, 1, 2, 3, 4
 
 
@@ -137,6 +137,8 @@ def judge_events(
             if published >= 0:
                 latency_us = at_us[row] - at_us[published]
                 total_us += latency_us
+                if counts[LATENCIES] == 0 or latency_us > counts[LONGEST_US]:
+                    counts[LONGEST_US] = latency_us
                 counts[LATENCIES] += 1
                 if latency_us >= 0:
                     histogram[bucket(latency_us)] += 1
@@ -152,7 +154,7 @@ def judge_events(
                     ):
                         witnesses[DEADLINE_ROW] = row
                         worst_us = latency_us
-            if status == _IN_ORDER or status == _LATE:
+            if status in (_IN_ORDER, _LATE):
                 if seen_judged[subscriber] != event:
                     seen_judged[subscriber] = event
                     first_judged[subscriber] = row
@@ -209,9 +211,9 @@ def find_losses(
         published_us = at_us[row]
         low, high = interval_start[topic], interval_start[topic + 1]
         for place in range(low, high):
-            if from_us[place] <= published_us < until_us[place]:
-                if until_us[place] - published_us >= settle_us:
-                    settled[interval_subscriber[place]] = event
+            left_us = until_us[place] - published_us
+            if from_us[place] <= published_us and left_us > 0 and left_us >= settle_us:
+                settled[interval_subscriber[place]] = event
         for place in range(low, high):
             subscriber = interval_subscriber[place]
             if not from_us[place] <= published_us < until_us[place]:
@@ -237,7 +239,13 @@ def find_losses(
 
 @compiled
 def _lost_before(
-    row: int, subscriber: int, other: int, other_subscriber: int, tag: Ints, number: Longs, at_us: Longs
+    row: int,
+    subscriber: int,
+    other: int,
+    other_subscriber: int,
+    tag: Ints,
+    number: Longs,
+    at_us: Longs,
 ) -> bool:
     """Published earlier; then the smaller source, publisher_seq and subscriber."""
     if at_us[row] != at_us[other]:

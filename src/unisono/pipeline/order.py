@@ -67,7 +67,9 @@ def group_cells(reach: dict[int, int], cells: int, cells_per_group: int) -> list
     return pairs
 
 
-def compare(subscriber: Ints, position: Longs, event: Longs, thorough: int = THOROUGH) -> GroupSummary:
+def compare(
+    subscriber: Ints, position: Longs, event: Longs, thorough: int = THOROUGH
+) -> GroupSummary:
     """Compare the judged deliveries of some events; the rows may come in any order."""
     by_place = np.lexsort((position, subscriber))
     subscriber, position = subscriber[by_place], position[by_place]
@@ -96,9 +98,7 @@ def compare(subscriber: Ints, position: Longs, event: Longs, thorough: int = THO
     return GroupSummary([(int(one), int(other)) for one, other in pairs], witness)
 
 
-def disagreements(
-    resolved: DataFrame, cell_groups: list[tuple[int, int]]
-) -> list[GroupSummary]:
+def disagreements(resolved: DataFrame, cell_groups: list[tuple[int, int]]) -> list[GroupSummary]:
     """Compare the groups exactly."""
     from pyspark.sql import functions as F
 

@@ -316,4 +316,6 @@ def _complaint(table: str, spec: Column, row: Row) -> str:
         expected = f"one of {', '.join(STATUSES)}"
     else:
         expected = "a whole number of 64 bits"
-    return f"{file}: column {spec.name} holds {value!r} in the row with {others}; expected {expected}"
+    return (
+        f"{file}: column {spec.name} holds {value!r} in the row with {others}; expected {expected}"
+    )

@@ -56,6 +56,7 @@ class EventSummary(msgspec.Struct, frozen=True):
     unsettled: int
     latencies: int
     latency_sum_us: float
+    latency_max_us: int
     latency_buckets: dict[int, int]
     witnesses: dict[str, Missed]
 
@@ -78,7 +79,10 @@ def tagged(publications: DataFrame, deliveries: DataFrame, census: Census) -> Da
     for at, name in enumerate(STATUSES):
         status_number = F.when(status == name, at).otherwise(status_number)
     published = publications.join(F.broadcast(sources), ["publisher", "topic"]).select(
-        "event_id", "tag", F.col("publisher_seq").alias("number"), F.col("published_us").alias("at_us")
+        "event_id",
+        "tag",
+        F.col("publisher_seq").alias("number"),
+        F.col("published_us").alias("at_us"),
     )
     delivered = deliveries.join(F.broadcast(subscribers), ["subscriber"]).select(
         "event_id",
@@ -180,6 +184,7 @@ def _worker(
             unsettled=int(found[k.UNSETTLED]),
             latencies=int(counts[k.LATENCIES]),
             latency_sum_us=sum_us,
+            latency_max_us=int(counts[k.LONGEST_US]),
             latency_buckets={int(at): int(histogram[at]) for at in used},
             witnesses=told_of,
         )

@@ -145,4 +145,3 @@ class ReliableLinks(Layer):
             for number, body in peer.unacknowledged.items()
         ]
         return (*out, SetTimer(RESEND + name, now + wait))
-

@@ -176,7 +176,9 @@ class Membership:
         if self.view is None or self.view.bus != message.bus:
             return []
         return [
-            Fail("the last process that hosted topic managers has left; connect again with one there")
+            Fail(
+                "the last process that hosted topic managers has left; connect again with one there"
+            )
         ]
 
     def _greet(self, message: Hello, sender: str) -> list[Effect]:
@@ -190,7 +192,9 @@ class Membership:
         if sender in view.members or (not message.manage and sender in self._clients):
             return [Send(sender, NewView(view))]
         if len(view.members) + len(self._clients) >= self._limits.members:
-            return [Send(sender, TurnedAway(f"the bus has {self._limits.members} processes already"))]
+            return [
+                Send(sender, TurnedAway(f"the bus has {self._limits.members} processes already"))
+            ]
         if not message.manage:
             self._clients[sender] = None
             return [Send(sender, NewView(view))]
@@ -233,7 +237,9 @@ class Membership:
         else:
             out = []
             self._later[view.number] = view
-        while (following := self._later.pop(self.view.number + 1 if self.view else 0, None)) is not None:
+        while (
+            following := self._later.pop(self.view.number + 1 if self.view else 0, None)
+        ) is not None:
             self._install(following)
         return out
 

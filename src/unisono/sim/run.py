@@ -232,7 +232,11 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
         "tagged": outcome.tagged,
         "skipped": outcome.skipped,
         "checks": {
-            name: {"verdict": check.verdict, "violations": check.violations, "witness": check.witness}
+            name: {
+                "verdict": check.verdict,
+                "violations": check.violations,
+                "witness": check.witness,
+            }
             for name, check in outcome.checks.items()
         },
         "failures": [

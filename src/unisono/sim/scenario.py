@@ -106,7 +106,9 @@ def check_scenario(scenario: Scenario) -> Scenario:
         if scenario.faults.only != "events":
             raise Unsupported("total order under loss of messages needs reliable_links = true")
         if scenario.hold_s is None and scenario.buffer == "unbounded":
-            raise Unsupported("with events lost, an unbounded buffer needs hold_s, or it waits for ever")
+            raise Unsupported(
+                "with events lost, an unbounded buffer needs hold_s, or it waits for ever"
+            )
     for name in ("loss", "duplicate", "delay", "reorder", "corrupt"):
         if not 0 <= getattr(scenario.faults, name) <= 1:
             raise BadInput(f"faults.{name} is a probability")

@@ -89,7 +89,9 @@ class World:
         node = self.nodes[node_id]
         event_id, effects = node.publish(topic, payload, self.now)
         self.pending[f"{node_id}:{event_id}"] = self.now
-        self._observer.published(node_id, event_id, topic, int(event_id.rpartition("-")[2]), self.now)
+        self._observer.published(
+            node_id, event_id, topic, int(event_id.rpartition("-")[2]), self.now
+        )
         self._carry(node, effects)
         return event_id
 

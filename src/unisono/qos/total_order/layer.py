@@ -24,7 +24,7 @@ from unisono.qos.total_order.manager import ManagerState, TopicManager
 from unisono.qos.total_order.order import TopicOrder
 from unisono.qos.total_order.post import Post
 from unisono.qos.total_order.publisher import PATIENCE_TIMER, Publisher
-from unisono.qos.total_order.subscriber import HOLD_TIMER, Subscriber
+from unisono.qos.total_order.subscriber import CATCH_UP_TIMER, HOLD_TIMER, Subscriber
 
 _STATES_A_PART = 64  # keeps a hand-over message well below the frame limit of any bus
 _STATE_ENCODER = msgspec.msgpack.Encoder()
@@ -130,6 +130,8 @@ class TotalOrder(Layer):
             return self._after(self._members.timer(now), now)
         if key == HOLD_TIMER:
             self.subscriber.timer(now)
+        elif key == CATCH_UP_TIMER:
+            self.subscriber.catch_up_timer(now)
         elif key == PATIENCE_TIMER:
             self.publisher.timer(now)
         else:

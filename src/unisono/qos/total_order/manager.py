@@ -7,8 +7,10 @@ Exact stamps. A stamp holds, for the event's own topic, its number; for each top
 events come before; for each related topic below, how many had passed by this manager when the number was
 given (predecessor entries). *Causal hold*: a manager adds its number only after everything that the stamp
 already counts, of topics related to its own, has passed by; events of one topic never overtake each other.
-Invariant: `passed[w]` is the highest number of the lower topic w that this manager has stamped, and all
-smaller ones have passed too or were numbered before the relation began (the base).
+Invariant: `passed[w]` is the highest number of the lower topic w that this manager has stamped; all smaller
+ones have passed too, or were numbered before the relation began (up to the base). The latter are not
+predecessor entries: some may still be on their way and end up behind events that this manager numbered since.
+A subscriber therefore waits for them itself before it starts (`subscriber.py`).
 
 What waits here is bounded by what the publishers have outstanding (`Limits.outstanding` each).
 
@@ -44,7 +46,9 @@ class ManagerState(msgspec.Struct):
     topic: str
     number: int = 0
     group: list[str] = []  # related topics above, upwards
-    passed: dict[str, int] = {}  # related topics below -> highest number stamped
+    bases: dict[str, int] = {}  # related topics below -> numbers above this pass by
+    announced: list[str] = []  # related topics below whose base is not known yet
+    passed: dict[str, int] = {}  # as bases -> highest number that has passed, or the base
     turns: dict[str, int] = {}  # publisher -> last request taken
     early: dict[str, dict[int, RequestStamp]] = {}  # publisher -> turn -> request before its turn
     held: dict[str, dict[int, FillStamp]] = {}  # lower topic -> number -> stamp that waits
@@ -53,7 +57,8 @@ class ManagerState(msgspec.Struct):
     answers: list[str] = []  # topics whose answer the first one still waits for
     op: str = ""  # the first one's name in what this manager asks
     ops: int = 0
-    based: bool = False  # the first one has switched groups and sent its base
+    base: int = -1  # what the first one has told the new members; -1: that they will hear it
+    telling: bool = False  # the first one is past relating the topics above
 
 
 class TopicManager:
@@ -99,7 +104,8 @@ class TopicManager:
         state.number += 1
         stamp: Stamp = {state.topic: state.number}
         if self._exact:
-            stamp.update(state.passed)
+            bases = state.bases
+            stamp.update({w: count for w, count in state.passed.items() if count > bases[w]})
         self._forward(
             message.event_id,
             state.topic,
@@ -141,10 +147,10 @@ class TopicManager:
                     del state.held[lower]
 
     def _free(self, message: FillStamp) -> bool:
-        passed = self.state.passed
+        passed, announced = self.state.passed, self.state.announced
         own = message.event_topic
         return all(
-            topic not in passed or passed[topic] >= count
+            passed.get(topic, count) >= count and topic not in announced
             for topic, count in message.stamp.items()
             if topic != own
         )
@@ -155,9 +161,7 @@ class TopicManager:
         if self._exact:
             state.passed[own] = message.stamp[own]
         stamp = {**message.stamp, state.topic: state.number}
-        self._forward(
-            message.event_id, own, message.publisher, stamp, message.path
-        )
+        self._forward(message.event_id, own, message.publisher, stamp, message.path)
 
     def _forward(
         self,
@@ -170,7 +174,9 @@ class TopicManager:
         if not path:
             self._post.to_node(publisher, StampReady(event_id, stamp))
             return
-        following = FillStamp(path[0], self._post.view, event_id, event_topic, publisher, stamp, path[1:])
+        following = FillStamp(
+            path[0], self._post.view, event_id, event_topic, publisher, stamp, path[1:]
+        )
         self._post.to_topic(following)
 
     # Relations. Requests go strictly upwards in the topic order, so waiting cannot be circular.
@@ -195,13 +201,15 @@ class TopicManager:
             state.union = self._order.upwards({*state.group, *first.group})
             state.ops += 1
             state.op = f"{state.topic}#{state.ops}"
-            state.based = False
+            state.telling = False
             state.answers = state.union[:-1]
             for index, topic in enumerate(state.union[:-1]):
                 above = tuple(state.union[index + 1 :])
-                self._post.to_topic(Relate(topic, self._post.view, above, state.op, state.topic, True))
+                self._post.to_topic(
+                    Relate(topic, self._post.view, above, state.op, state.topic, True)
+                )
             if not state.answers:
-                self._switch()
+                self._tell(-1)
             return
 
     def _relate_printed(self, message: Relate) -> None:
@@ -218,40 +226,56 @@ class TopicManager:
     def related(self, message: RelatedTopic) -> None:
         """A higher topic is related to all above it; when all are, this topic may join them."""
         state = self.state
-        if state.based or not self._is_current(message.op) or message.about not in state.answers:
+        if state.telling or not self._is_current(message.op) or message.about not in state.answers:
             return
         state.answers.remove(message.about)
         if not state.answers:
-            self._switch()
+            self._tell(-1)
 
-    def _switch(self) -> None:
-        """From now on new events of this topic pass by the new members of the group."""
+    def _tell(self, base: int) -> None:
+        """Announce to the new members of the group that, or from where on, events pass by them."""
         state = self.state
-        fresh = [topic for topic in state.union if topic not in state.group]
-        state.group = state.union
-        state.based = True
-        state.answers = fresh
-        for topic in fresh:
-            self._post.to_topic(Base(topic, self._post.view, state.topic, state.number, state.op))
+        state.telling = True
+        state.base = base
+        state.answers = [topic for topic in state.union if topic not in state.group]
+        for topic in state.answers:
+            self._post.to_topic(Base(topic, self._post.view, state.topic, base, state.op))
 
     def base(self, message: Base) -> None:
         state = self.state
-        if message.lower not in state.passed:
-            state.passed[message.lower] = message.base
-            self._release()
-        self._post.to_topic(BaseKnown(message.lower, self._post.view, state.topic, message.op))
+        lower = message.lower
+        if lower not in state.passed:
+            if message.base < 0:
+                if lower not in state.announced:
+                    state.announced.append(lower)
+            else:
+                state.announced.remove(lower)
+                state.bases[lower] = state.passed[lower] = message.base
+                self._release()
+        self._post.to_topic(
+            BaseKnown(lower, self._post.view, state.topic, message.base, message.op)
+        )
 
     def base_known(self, message: BaseKnown) -> None:
         state = self.state
-        if not state.based or not self._is_current(message.op) or message.about not in state.answers:
+        current = state.telling and self._is_current(message.op) and message.base == state.base
+        if not current or message.about not in state.answers:
             return
         state.answers.remove(message.about)
-        if not state.answers:
-            self._answer()
-            self._next_relation()
+        if state.answers:
+            return
+        if state.base < 0:
+            # Everyone waits for the base: from now on new events pass by the whole group.
+            self._tell(state.number)
+            state.group = state.union
+            return
+        self._answer()
+        self._next_relation()
 
     def ask_start(self, message: AskStart) -> None:
-        self._post.to_node(message.subscriber, Start(self.state.topic, self.state.number, message.op))
+        self._post.to_node(
+            message.subscriber, Start(self.state.topic, self.state.number, message.op)
+        )
 
     def _is_current(self, op: str) -> bool:
         return bool(self.state.relating) and self.state.op == op
@@ -259,6 +283,8 @@ class TopicManager:
     def _answer(self) -> None:
         done = self.state.relating.pop(0)
         if done.asker_is_topic:
-            self._post.to_topic(RelatedTopic(done.asker, self._post.view, self.state.topic, done.op))
+            self._post.to_topic(
+                RelatedTopic(done.asker, self._post.view, self.state.topic, done.op)
+            )
         else:
             self._post.to_node(done.asker, Related(done.op))

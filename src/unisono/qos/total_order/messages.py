@@ -71,7 +71,10 @@ class Related(Control, frozen=True, array_like=True, tag="related"):
 
 
 class Base(ToTopic, frozen=True, array_like=True, tag="base"):
-    """Lower manager -> higher: from number `base` + 1 on, the events of `lower` pass by you."""
+    """Lower manager -> higher: from number `base` + 1 on, the events of `lower` pass by you.
+
+    Sent twice: first with base -1 ("they soon will, wait with what counts them"), then with the number.
+    """
 
     lower: str
     base: int
@@ -82,6 +85,7 @@ class BaseKnown(ToTopic, frozen=True, array_like=True, tag="base-known"):
     """Answer to Base."""
 
     about: str
+    base: int
     op: str
 
 

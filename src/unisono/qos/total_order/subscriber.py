@@ -35,6 +35,12 @@ from unisono.qos.total_order.order import TopicOrder
 from unisono.qos.total_order.post import Post
 
 HOLD_TIMER = "hold"
+CATCH_UP_TIMER = "catch-up"
+
+# How far a subscribe operation is.
+RELATING = "relating"
+CATCHING_UP = "catching-up"
+FINDING_START = "finding-start"
 
 
 class Operation(msgspec.Struct):
@@ -75,8 +81,10 @@ class Subscriber:
         self._hold_at: int | None = None
         self._operations: deque[Operation] = deque()
         self._early: deque[Event] = deque()  # events of topics whose start is not known yet
-        self._starts: dict[str, int | None] = {}  # answers of the operation under way
-        self._op = 0
+        self._op = 0  # the operation under way, how far it is, and what it waits for
+        self._phase = ""
+        self._fresh: tuple[str, ...] = ()
+        self._numbers: dict[str, int | None] = {}
 
     # Changing subscriptions.
 
@@ -108,41 +116,87 @@ class Subscriber:
             self._post.do(Done(operation.ticket))
 
     def _ask(self, fresh: tuple[str, ...]) -> None:
-        """Listen, have the managers relate the topics, then learn where to start."""
+        """Listen first; then have the managers relate the topics."""
         self._op += 1
         self._post.do(Subscribe(fresh))
+        self._fresh = fresh
         everything = self._order.upwards({*self.subscribed, *fresh})
-        # Printed stamps: the start of every topic is merged, as the subscription timestamp was (V2).
-        self._starts = dict.fromkeys(fresh if self._exact else everything)
         if len(everything) == 1:
-            self._ask_starts()
+            self._ask_numbers(fresh, FINDING_START)
             return
+        self._phase = RELATING
         lowest, *above = everything
-        op = f"{self._post.node_id}/{self._op}"
         self._post.to_topic(
-            Relate(lowest, self._post.view, tuple(above), op, self._post.node_id, False)
+            Relate(lowest, self._post.view, tuple(above), self._op_name, self._post.node_id, False)
         )
 
-    def related(self, message: Related) -> None:
-        if message.op != f"{self._post.node_id}/{self._op}" or not self._starts:
-            return
-        self._ask_starts()
+    @property
+    def _op_name(self) -> str:
+        return f"{self._post.node_id}/{self._op}"
 
-    def _ask_starts(self) -> None:
-        op = f"{self._post.node_id}/{self._op}"
-        for topic in self._starts:
-            self._post.to_topic(AskStart(topic, self._post.view, self._post.node_id, op))
+    def related(self, message: Related) -> None:
+        """Next, see everything that was numbered on the topics held before the relation began."""
+        if message.op != self._op_name or self._phase != RELATING:
+            return
+        if not self._exact:
+            # The start of every topic is merged, as the paper's subscription timestamp was (V2).
+            self._ask_numbers((*self._fresh, *sorted(self.subscribed)), FINDING_START)
+            return
+        held = sorted(self.subscribed, key=self._order.key)
+        if held:
+            self._ask_numbers(held, CATCHING_UP)
+        else:
+            self._ask_numbers(self._fresh, FINDING_START)
+
+    def _ask_numbers(self, topics: Sequence[str], phase: str) -> None:
+        self._phase = phase
+        self._numbers = dict.fromkeys(topics)
+        for topic in topics:
+            self._post.to_topic(
+                AskStart(topic, self._post.view, self._post.node_id, f"{self._op_name}/{phase}")
+            )
 
     def start(self, message: Start, now: int) -> None:
-        if message.op != f"{self._post.node_id}/{self._op}" or message.topic not in self._starts:
+        if message.op != f"{self._op_name}/{self._phase}" or message.topic not in self._numbers:
             return
-        self._starts[message.topic] = message.number
-        if any(number is None for number in self._starts.values()):
+        self._numbers[message.topic] = message.number
+        if self._phase == FINDING_START and None not in self._numbers.values():
+            self._activate(now)
             return
-        self._activate(now)
+        if self._phase == CATCHING_UP and None not in self._numbers.values():
+            if self._hold_us is not None:
+                self._post.do(SetTimer(CATCH_UP_TIMER, now + self._hold_us))
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Go on once everything asked for has been seen."""
+        if self._phase != CATCHING_UP:
+            return
+        if any(n is None or self._upto[t] < n for t, n in self._numbers.items()):
+            return
+        if self._hold_us is not None:
+            self._post.do(CancelTimer(CATCH_UP_TIMER))
+        self._ask_numbers(self._fresh, FINDING_START)
+
+    def catch_up_timer(self, now: int) -> None:
+        """What has not come within the time to live is given up."""
+        if self._phase != CATCHING_UP:
+            return
+        for topic, number in self._numbers.items():
+            while number is not None and self._upto[topic] < number:
+                waiting = min(self._buffer.get(topic, {}), default=number + 1)
+                if waiting <= number:
+                    self._force(self._buffer[topic][waiting])
+                else:
+                    self._give_up(topic, number)
+        self._cascade()
+        self._catch_up()
+        self._wake()
 
     def _activate(self, now: int) -> None:
-        starts, self._starts = self._starts, {}
+        starts, self._numbers = self._numbers, {}
+        self._phase = ""
+        self._fresh = ()
         for topic, number in starts.items():
             assert number is not None
             begin = max(number, self._clock.get(topic, 0))
@@ -214,7 +268,7 @@ class Subscriber:
         self._wake()
 
     def _keep_early(self, event: Event, now: int) -> None:
-        if event.topic not in self._starts:
+        if event.topic not in self._fresh:
             self.ignored["not subscribed"] += 1
             return
         self._early.append(event)
@@ -326,6 +380,7 @@ class Subscriber:
                     self._take(event)
                     self._notify(event, gap=False)
                     progress = True
+        self._catch_up()
 
     def _wake(self) -> None:
         """Keep one timer, at the deadline of the event that has waited longest."""

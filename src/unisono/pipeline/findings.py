@@ -1,0 +1,199 @@
+"""From what the partitions found to a report: sums, smallest witnesses, names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unisono.pipeline.census import Census
+from unisono.pipeline.event_kernel import HISTOGRAM, bucket_floor
+from unisono.pipeline.order import GroupSummary
+from unisono.pipeline.replay import Descent, StreamSummary
+from unisono.pipeline.report import CHECKS, Check, Report, judged, unknown
+from unisono.pipeline.resolve import EventSummary, Missed
+from unisono.trace.schema import DELIVERIES, OUT_OF_ORDER, PUBLICATIONS, SUBSCRIPTIONS
+
+Place = tuple[int, int]  # a subscriber's number and a position
+
+
+def merge_events(found: Sequence[EventSummary]) -> EventSummary:
+    """Sums, and for every check the smallest witness."""
+    buckets: Counter[int] = Counter()
+    witnesses: dict[str, Missed] = {}
+    for summary in found:
+        buckets.update(summary.latency_buckets)
+        for name, missed in summary.witnesses.items():
+            if name not in witnesses or missed.key < witnesses[name].key:
+                witnesses[name] = missed
+    twice = [s.published_twice for s in found if s.published_twice is not None]
+    return EventSummary(
+        published_twice=min(twice, default=None),
+        duplicates=sum(s.duplicates for s in found),
+        phantoms=sum(s.phantoms for s in found),
+        deadline_misses=sum(s.deadline_misses for s in found),
+        expected=sum(s.expected for s in found),
+        lost=sum(s.lost for s in found),
+        unsettled=sum(s.unsettled for s in found),
+        latencies=sum(s.latencies for s in found),
+        latency_sum_us=sum(s.latency_sum_us for s in found),
+        latency_max_us=max((s.latency_max_us for s in found if s.latencies), default=0),
+        latency_buckets=dict(buckets),
+        witnesses=witnesses,
+    )
+
+
+def merge_streams(found: Sequence[StreamSummary]) -> StreamSummary:
+    """Sums, smallest witnesses, furthest reaches."""
+    descents: Counter[str] = Counter()
+    witnesses: dict[str, Descent] = {}
+    reach: dict[int, int] = {}
+    for summary in found:
+        descents.update(summary.descents)
+        for name, descent in summary.witnesses.items():
+            witnesses[name] = min(descent, witnesses.get(name, descent))
+        for cell, far in summary.reach.items():
+            reach[cell] = max(far, reach.get(cell, -1))
+    twice = [s.repeated_position for s in found if s.repeated_position is not None]
+    return StreamSummary(
+        repeated_position=min(twice, default=None),
+        descents=dict(descents),
+        witnesses=witnesses,
+        inversions=sum(s.inversions for s in found),
+        reach=reach,
+    )
+
+
+def merge_groups(found: Sequence[GroupSummary]) -> GroupSummary:
+    """All pairs of subscribers that disagree, each once, and the closest disagreement."""
+    return GroupSummary(
+        pairs=sorted({pair for summary in found for pair in summary.pairs}),
+        witness=min((s.witness for s in found if s.witness is not None), default=None),
+    )
+
+
+def places_of(streams: StreamSummary, orders: GroupSummary) -> set[Place]:
+    """Where the witnesses' events were delivered: their names are still to be looked up."""
+    places: set[Place] = set()
+    for descent in streams.witnesses.values():
+        places.add((descent.subscriber, descent.earlier_position))
+        places.add((descent.subscriber, descent.position))
+    if orders.witness is not None:
+        places.update((orders.witness.subscribers[0], at) for at in orders.witness.first)
+    return places
+
+
+def build_report(
+    census: Census,
+    events: EventSummary,
+    streams: StreamSummary,
+    orders: GroupSummary,
+    names: Mapping[Place, str],
+    promises: Sequence[str],
+    deadline_us: int | None,
+) -> Report:
+    """Put every finding into words and numbers."""
+    checks: dict[str, Check] = {}
+    for name in CHECKS:
+        promised = name in promises
+        if name == "total-order":
+            witness = _order_witness(census, orders, names)
+            checks[name] = judged(len(orders.pairs), witness, promised)
+        elif name in ("fifo", "topic-fifo"):
+            witness = _descent_witness(census, streams.witnesses.get(name), names)
+            checks[name] = judged(streams.descents.get(name, 0), witness, promised)
+        elif name == "losses" and census.intervals is None:
+            checks[name] = unknown(f"the trace has no table {SUBSCRIPTIONS}", promised)
+        elif name == "deadline" and deadline_us is None:
+            checks[name] = unknown("no deadline was given", promised)
+        else:
+            checks[name] = _event_check(name, events, promised, deadline_us)
+    return Report(
+        checks=checks,
+        rows={
+            PUBLICATIONS: census.publications,
+            DELIVERIES: census.deliveries,
+            SUBSCRIPTIONS: census.subscriptions,
+        },
+        statuses=census.statuses,
+        tagged=census.statuses[OUT_OF_ORDER] / census.deliveries if census.deliveries else 0.0,
+        latency=latency_ms(events),
+    )
+
+
+def _event_check(name: str, events: EventSummary, promised: bool, deadline_us: int | None) -> Check:
+    witness = _missed_witness(events.witnesses.get(name))
+    if name == "duplicates":
+        return judged(events.duplicates, witness, promised)
+    if name == "phantoms":
+        return judged(events.phantoms, witness, promised)
+    if name == "losses":
+        more = {"expected": events.expected, "unsettled": events.unsettled}
+        return judged(events.lost, witness, promised, **more)
+    return judged(events.deadline_misses, witness, promised, deadline_us=deadline_us)
+
+
+def _missed_witness(missed: Missed | None) -> dict[str, Any] | None:
+    if missed is None:
+        return None
+    numbers: dict[str, Any] = dict(missed.numbers)
+    if "again" in numbers:
+        numbers = {"positions": [numbers["first"], numbers["again"]]}
+    return {"subscriber": missed.subscriber, "event": missed.event_id, **numbers}
+
+
+def _descent_witness(
+    census: Census, descent: Descent | None, names: Mapping[Place, str]
+) -> dict[str, Any] | None:
+    if descent is None:
+        return None
+    positions = [descent.earlier_position, descent.position]
+    publisher, topic = census.sources[descent.source]
+    return {
+        "subscriber": census.subscribers[descent.subscriber],
+        "publisher": publisher,
+        "topic": topic,
+        "events": [names[descent.subscriber, at] for at in positions],
+        "publisher_seqs": [descent.earlier_seq, descent.seq],
+        "positions": positions,
+    }
+
+
+def _order_witness(
+    census: Census, orders: GroupSummary, names: Mapping[Place, str]
+) -> dict[str, Any] | None:
+    witness = orders.witness
+    if witness is None:
+        return None
+    a, b = (census.subscribers[who] for who in witness.subscribers)
+    return {
+        "subscribers": [a, b],
+        "events": [names[witness.subscribers[0], at] for at in witness.first],
+        "positions": {a: list(witness.first), b: list(witness.second)},
+    }
+
+
+def latency_ms(events: EventSummary) -> dict[str, float | None]:
+    """Mean, percentiles (nearest rank) and maximum; percentiles to 0.1 %."""
+    if not events.latencies:
+        return dict.fromkeys(("mean", "p50", "p95", "p99", "max"))
+    values = sorted(
+        (bucket_floor(at) if at < HISTOGRAM else -bucket_floor(at - HISTOGRAM), count)
+        for at, count in events.latency_buckets.items()
+    )
+
+    def percentile(share: float) -> float:
+        rank, seen = share * events.latencies, 0
+        for value_us, count in values:
+            seen += count
+            if seen >= rank:
+                return value_us / 1000
+        return values[-1][0] / 1000
+
+    return {
+        "mean": events.latency_sum_us / events.latencies / 1000,
+        "p50": percentile(0.50),
+        "p95": percentile(0.95),
+        "p99": percentile(0.99),
+        "max": events.latency_max_us / 1000,
+    }
