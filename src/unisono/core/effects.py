@@ -95,6 +95,12 @@ class Done(Effect, frozen=True):
     error: str | None = None
 
 
+class Trouble(Effect, frozen=True):
+    """Tell the application of something it should know and that is not the fault of one call."""
+
+    text: str
+
+
 class Fail(Effect, frozen=True):
     """Tell the application that this node can go on no longer, and why."""
 
@@ -105,11 +111,15 @@ class Fail(Effect, frozen=True):
 
 
 class Transmit(Effect, frozen=True):
-    """Hand a frame to the event service. `acknowledges` is the publication this completes."""
+    """Hand a frame to the event service. `acknowledges` is the publication this completes.
+
+    `again`: after a lost connection it may be sent again, since receivers suppress duplicates.
+    """
 
     topic: str
     frame: bytes
     acknowledges: str | None = None
+    again: bool = False
 
 
 class Arrive(Effect, frozen=True):

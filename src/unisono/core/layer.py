@@ -29,13 +29,18 @@ class Layer:
 
     name: ClassVar[str]
     controls: ClassVar[tuple[type[Control], ...]] = ()  # messages that this layer owns
+    joins: ClassVar[bool] = False  # it says Done("join") and Done("close") itself
 
     def start(self, now: int) -> Effects:
         """Called once, before anything else."""
         return ()
 
     def close(self, now: int) -> Effects:
-        """The node is about to leave; the layer says Done("close") when it may."""
+        """The node is about to leave; a layer that joins says Done("close") when it may."""
+        return ()
+
+    def reconnected(self, now: int) -> Effects:
+        """The event service was away for a while; what was in flight may be lost."""
         return ()
 
     def publish(self, event: Event, now: int) -> Effects:

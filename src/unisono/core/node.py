@@ -32,7 +32,8 @@ from unisono.core.wire import Codec, Rejected
 from unisono.errors import BadInput
 from unisono.trace import schema
 
-CLOSE = "close"  # the ticket under which the layers say that the node may leave
+JOIN = "join"  # the tickets under which a node has joined, and may leave
+CLOSE = "close"
 _FRAME_TIMER = "frame"
 _ENVELOPE_BYTES = (
     1 << 20
@@ -55,7 +56,7 @@ class Node:
         self.frame_layers = tuple(frame_layers)
         self.codec = Codec(self.stack.controls, self.limits.payload_bytes + _ENVELOPE_BYTES)
         self.rejected: Counter[str] = Counter()
-        self.closed = False
+        self._joins = any(layer.joins for layer in layers)
         self._seq = 0
         self._position = 0
         self._subscribed: dict[str, int] = {}  # topic -> from_us
@@ -64,8 +65,10 @@ class Node:
     # What the application asks for.
 
     def start(self, now: int) -> list[Effect]:
-        listen = Subscribe((inbox(self.id), EVERYONE))
-        return self._out([listen, *self.stack.start(now)], now)
+        effects: list[Effect] = [Subscribe((inbox(self.id), EVERYONE)), *self.stack.start(now)]
+        if not self._joins:
+            effects.append(Done(JOIN))
+        return self._out(effects, now)
 
     def publish(self, topic: str, payload: bytes, now: int) -> tuple[str, list[Effect]]:
         """The new event's id, which is also the ticket of its acknowledgement, and the effects."""
@@ -107,7 +110,7 @@ class Node:
         """Leave: ends with Done("close") once the layers have handed over what others need."""
         rows = [self._subscription(topic, now) for topic in tuple(self._subscribed)]
         effects = self.stack.close(now)
-        if not any(type(layer).close is not Layer.close for layer in self.stack.layers):
+        if not self._joins:
             effects.append(Done(CLOSE))
         return self._out([*rows, *effects], now)
 
@@ -125,6 +128,10 @@ class Node:
         out: list[Effect] = []
         self._frames(int(index), self.frame_layers[int(index)].timer(local, now), now, out)
         return out
+
+    def reconnected(self, now: int) -> list[Effect]:
+        """The event service is back after an interruption."""
+        return self._out(self.stack.reconnected(now), now)
 
     def subscribed(self, ticket: str, now: int) -> list[Effect]:
         """The subscription of this ticket is effective (the driver or a layer says Done)."""
@@ -162,7 +169,8 @@ class Node:
     ) -> None:
         frame = self.codec.encode(self.id, message)
         if not self.frame_layers:
-            out.append(Transmit(topic, frame, ack))
+            again = isinstance(message, Event) and message.stamp is not None
+            out.append(Transmit(topic, frame, ack, again))
             return
         self._frames(0, self.frame_layers[0].publish(topic, frame, now), now, out)
         if ack is not None:  # the layers below may do with it what they like: it was handed over

@@ -52,6 +52,12 @@ class Stack:
             self._route(index, layer.close(now), now, out)
         return out
 
+    def reconnected(self, now: int) -> list[Effect]:
+        out: list[Effect] = []
+        for index, layer in enumerate(self.layers):
+            self._route(index, layer.reconnected(now), now, out)
+        return out
+
     def publish(self, event: Event, now: int) -> list[Effect]:
         return self._enter((Publish(event),), now)
 

@@ -20,9 +20,9 @@ import msgspec
 from unisono.core.effects import CancelTimer, Done, Effect, Fail, Send, SetTimer
 from unisono.core.events import EVERYONE, Control
 from unisono.core.limits import Limits
+from unisono.core.node import CLOSE, JOIN
 
 DISCOVERY_TIMER = "discover"
-JOIN = "join"  # the ticket that is done when the node has its first view
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):
@@ -151,11 +151,11 @@ class Membership:
         """Ask to leave. A member goes on until it finds itself `leaving` in a view."""
         view = self.view
         if view is None or self._node_id not in view.members:
-            return [CancelTimer(DISCOVERY_TIMER), Send(EVERYONE, Goodbye()), Done("close")]
+            return [CancelTimer(DISCOVERY_TIMER), Send(EVERYONE, Goodbye()), Done(CLOSE)]
         if view.members[0] != self._node_id:
             return [Send(view.members[0], Leave(self._node_id))]
         if len(view.members) == 1:
-            return [Send(EVERYONE, Dissolved(view.bus)), Done("close")]
+            return [Send(EVERYONE, Dissolved(view.bus)), Done(CLOSE)]
         return self._without(self._node_id)
 
     def receive(self, message: Control, sender: str, now: int) -> list[Effect]:

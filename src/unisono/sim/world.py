@@ -16,6 +16,7 @@ from unisono.core.effects import (
     SetTimer,
     Subscribe,
     Transmit,
+    Trouble,
     Unsubscribe,
 )
 from unisono.core.entropy import stream
@@ -44,6 +45,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.pending: dict[str, int] = {}  # tickets not yet done -> when they began
         self.errors: list[tuple[str, str, str]] = []  # node, ticket, error
+        self.troubles: list[tuple[str, str]] = []
         self.steps = 0
         self._recorder = recorder
         self._observer = observer
@@ -144,6 +146,8 @@ class World:
                     self._done(node, Done(effect.ticket))
             elif isinstance(effect, Done):
                 self._done(node, effect)
+            elif isinstance(effect, Trouble):
+                self.troubles.append((node.id, effect.text))
             else:
                 assert isinstance(effect, Fail), effect
                 self.errors.append((node.id, "fail", effect.error))

@@ -13,7 +13,15 @@ from typing import ClassVar
 
 import msgspec
 
-from unisono.core.effects import Done, Effect, Publish, Record, Subscribe, Unsubscribe
+from unisono.core.effects import (
+    Done,
+    Effect,
+    Publish,
+    Record,
+    Subscribe,
+    Trouble,
+    Unsubscribe,
+)
 from unisono.core.events import Control, Event, Status
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
@@ -24,7 +32,12 @@ from unisono.qos.total_order.manager import ManagerState, TopicManager
 from unisono.qos.total_order.order import TopicOrder
 from unisono.qos.total_order.post import Post
 from unisono.qos.total_order.publisher import PATIENCE_TIMER, Publisher
-from unisono.qos.total_order.subscriber import CATCH_UP_TIMER, HOLD_TIMER, Subscriber
+from unisono.qos.total_order.subscriber import (
+    CATCH_UP_TIMER,
+    HOLD_TIMER,
+    LOSSES_TIMER,
+    Subscriber,
+)
 
 _STATES_A_PART = 64  # keeps a hand-over message well below the frame limit of any bus
 _STATE_ENCODER = msgspec.msgpack.Encoder()
@@ -39,6 +52,7 @@ class TotalOrder(Layer):
     """See the package header for the guarantee."""
 
     name: ClassVar[str] = "total-order"
+    joins: ClassVar[bool] = True
     controls: ClassVar[tuple[type[Control], ...]] = (*msg.CONTROLS, *mb.CONTROLS)
 
     def __init__(
@@ -110,15 +124,20 @@ class TotalOrder(Layer):
         if not self._covers(event.topic):
             return super().notify(event, status, now)
         if event.stamp is None or event.topic not in event.stamp:
-            self.subscriber.ignored["without a stamp"] += 1
-            row = {
-                "at_us": now,
-                "node": self._post.node_id,
-                "kind": "without a stamp",
-                "detail": event.id,
-            }
-            return (Record("faults", row),)
+            return self._unstamped(event, now)
         self.subscriber.arrive(event, now)
+        return self._after((), now)
+
+    def _unstamped(self, event: Event, now: int) -> Effects:
+        """Its publisher did not choose total order for the topic: said, not guessed at."""
+        kind = "without a stamp"
+        self.subscriber.ignored[kind] += 1
+        row = {"at_us": now, "node": self._post.node_id, "kind": kind, "detail": event.id}
+        text = f"{event.publisher} publishes on {event.topic!r} without order; {event.id} is left out"
+        return (Record("faults", row), Trouble(text))
+
+    def reconnected(self, now: int) -> Effects:
+        self.subscriber.look_for_losses()
         return self._after((), now)
 
     def close(self, now: int) -> Effects:
@@ -132,6 +151,8 @@ class TotalOrder(Layer):
             self.subscriber.timer(now)
         elif key == CATCH_UP_TIMER:
             self.subscriber.catch_up_timer(now)
+        elif key == LOSSES_TIMER:
+            self.subscriber.losses_timer(now)
         elif key == PATIENCE_TIMER:
             self.publisher.timer(now)
         else:

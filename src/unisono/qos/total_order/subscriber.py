@@ -26,6 +26,7 @@ from unisono.core.effects import (
     Record,
     SetTimer,
     Subscribe,
+    Trouble,
     Unsubscribe,
 )
 from unisono.core.events import Event, Stamp, Status
@@ -36,11 +37,13 @@ from unisono.qos.total_order.post import Post
 
 HOLD_TIMER = "hold"
 CATCH_UP_TIMER = "catch-up"
+LOSSES_TIMER = "losses"
 
 # How far a subscribe operation is.
 RELATING = "relating"
 CATCHING_UP = "catching-up"
 FINDING_START = "finding-start"
+LOOKING = "looking-for-losses"  # not a phase: the question after an interruption
 
 
 class Operation(msgspec.Struct):
@@ -85,6 +88,7 @@ class Subscriber:
         self._phase = ""
         self._fresh: tuple[str, ...] = ()
         self._numbers: dict[str, int | None] = {}
+        self._expected: dict[str, int] = {}  # numbers that must come after an interruption
 
     # Changing subscriptions.
 
@@ -156,7 +160,33 @@ class Subscriber:
                 AskStart(topic, self._post.view, self._post.node_id, f"{self._op_name}/{phase}")
             )
 
+    def look_for_losses(self) -> None:
+        """After an interruption, learn how many events there should be."""
+        for topic in sorted(self.subscribed):
+            self._post.to_topic(AskStart(topic, self._post.view, self._post.node_id, LOOKING))
+
+    def losses_timer(self, now: int) -> None:
+        """What should have come by now and has not is given up, and said."""
+        for topic, number in self._expected.items():
+            missing = number - self._upto[topic] if topic in self.subscribed else 0
+            if missing > 0:
+                self._let_pass(topic, number)
+                kind = "lost in an interruption"
+                detail = f"{topic} up to number {number}: {missing} events"
+                row = {"at_us": now, "node": self._post.node_id, "kind": kind, "detail": detail}
+                self._post.do(Record("faults", row))
+                self._post.do(Trouble(f"{kind}: {detail}"))
+        self._expected = {}
+        self._cascade()
+        self._wake()
+
     def start(self, message: Start, now: int) -> None:
+        if message.op == LOOKING:
+            if self._hold_us is not None and message.topic in self.subscribed:
+                if not self._expected:
+                    self._post.do(SetTimer(LOSSES_TIMER, now + self._hold_us))
+                self._expected[message.topic] = message.number
+            return
         if message.op != f"{self._op_name}/{self._phase}" or message.topic not in self._numbers:
             return
         self._numbers[message.topic] = message.number
@@ -183,15 +213,20 @@ class Subscriber:
         if self._phase != CATCHING_UP:
             return
         for topic, number in self._numbers.items():
-            while number is not None and self._upto[topic] < number:
-                waiting = min(self._buffer.get(topic, {}), default=number + 1)
-                if waiting <= number:
-                    self._force(self._buffer[topic][waiting])
-                else:
-                    self._give_up(topic, number)
+            if number is not None:
+                self._let_pass(topic, number)
         self._cascade()
         self._catch_up()
         self._wake()
+
+    def _let_pass(self, topic: str, number: int) -> None:
+        """See to it that everything up to the number is seen: notified if here, else given up."""
+        while self._upto[topic] < number:
+            waiting = min(self._buffer.get(topic, {}), default=number + 1)
+            if waiting <= number:
+                self._force(self._buffer[topic][waiting])
+            else:
+                self._give_up(topic, number)
 
     def _activate(self, now: int) -> None:
         starts, self._numbers = self._numbers, {}

@@ -1,0 +1,38 @@
+"""What the runtime needs of a bus: four operations on topics and frames, and a word when it is away."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+OnFrame = Callable[[str, bytes], Awaitable[None]]
+
+
+class EventService(Protocol):
+    """One connection to a bus. `tests/contracts` holds the suite that every one must pass."""
+
+    reliable: bool  # nothing is lost while both ends live; else links repair what can be
+    discovery_s: float  # within this time a question to everyone is answered
+    max_frame_bytes: int | None
+
+    async def open(
+        self,
+        on_frame: OnFrame,
+        on_trouble: Callable[[str], None],
+        on_reconnect: Callable[[], None],
+    ) -> None:
+        """Connect, or raise EnvironmentLacks. Frames are handed over one by one, per topic in order;
+        while `on_frame` waits, no further frame of that topic is taken."""
+
+    async def publish(self, topic: str, frame: bytes) -> None:
+        """Hand over a frame; waits while the bus is full or away."""
+
+    async def flush(self) -> None:
+        """Returns when the bus has taken what was published; ConnectionError if that is unknown."""
+
+    async def subscribe(self, topic: str) -> None:
+        """Effective on return: what is published from now on arrives."""
+
+    async def unsubscribe(self, topic: str) -> None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,153 @@
+"""NATS as the event service: core subjects of any nats-server, through nats-py.
+
+`nats://host:port` or `nats://host:port/space`: topics become subjects `<space>.<topic>` (space: unisono), so that
+several buses can share a server. When the server goes away, publish waits, the client reconnects for as long as it
+takes, subscriptions are renewed, and the layers are told that something may be lost. A slow reader is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from unisono.ens.base import OnFrame
+from unisono.errors import BusClosed, EnvironmentLacks
+
+try:
+    import nats
+    from nats.errors import Error as NatsError
+except ImportError:  # the default install is small
+    nats = None
+    NatsError = Exception
+
+_PENDING_FRAMES = 1 << 16  # per subscription, not yet taken: NATS drops further ones, and says so
+_PENDING_BYTES = 1 << 28
+_FLUSH_S = 10
+
+
+class NatsService:
+    """One connection to a nats-server."""
+
+    reliable = False
+    discovery_s = 0.4
+
+    def __init__(self, server: str, space: str = "unisono", connect_s: float = 5.0) -> None:
+        if nats is None:
+            raise EnvironmentLacks("NATS needs its client: pip install 'unisono[nats]'")
+        self._server = server
+        self._space = space
+        self._connect_s = connect_s
+        self._client: Any = None
+        self._subscriptions: dict[str, Any] = {}
+        self._up = asyncio.Event()
+        self._closing = False
+        self.max_frame_bytes: int | None = None
+
+    async def open(
+        self,
+        on_frame: OnFrame,
+        on_trouble: Callable[[str], None],
+        on_reconnect: Callable[[], None],
+    ) -> None:
+        self._on_frame = on_frame
+
+        async def disconnected() -> None:
+            self._up.clear()
+            if not self._closing:
+                on_trouble(f"the connection to {self._server} is lost; waiting for it")
+
+        async def reconnected() -> None:
+            self._up.set()
+            on_trouble(f"connected to {self._server} again; events sent meanwhile may be lost")
+            on_reconnect()
+
+        async def error(problem: Exception) -> None:
+            if self._up.is_set() and not self._closing:
+                on_trouble(f"NATS: {type(problem).__name__}: {problem}")
+
+        try:
+            self._client = await asyncio.wait_for(
+                nats.connect(
+                    self._server,
+                    connect_timeout=self._connect_s,
+                    max_reconnect_attempts=-1,
+                    reconnect_time_wait=0.2,
+                    disconnected_cb=disconnected,
+                    reconnected_cb=reconnected,
+                    error_cb=error,
+                ),
+                self._connect_s,
+            )
+        except (TimeoutError, OSError, NatsError) as problem:
+            raise EnvironmentLacks(
+                f"no NATS server answers at {self._server} ({type(problem).__name__}); "
+                "start one with `nats-server -p PORT` or check the address"
+            ) from None
+        self.max_frame_bytes = self._client.max_payload
+        self._up.set()
+
+    def _subject(self, topic: str) -> str:
+        return f"{self._space}.{topic}"
+
+    async def publish(self, topic: str, frame: bytes) -> None:
+        while True:
+            self._check()
+            await self._up.wait()
+            self._check()
+            try:
+                await self._client.publish(self._subject(topic), frame)
+                return
+            except NatsError:
+                if self._client.is_connected:
+                    raise
+                self._up.clear()
+
+    async def flush(self) -> None:
+        self._check()
+        try:
+            await self._client.flush(_FLUSH_S)
+        except (NatsError, OSError, TimeoutError) as problem:
+            raise ConnectionError(str(problem)) from None
+
+    async def subscribe(self, topic: str) -> None:
+        if topic in self._subscriptions:
+            return
+
+        async def taken(message: Any) -> None:
+            await self._on_frame(topic, message.data)
+
+        while True:
+            self._check()
+            await self._up.wait()
+            try:
+                if topic not in self._subscriptions:
+                    self._subscriptions[topic] = await self._client.subscribe(
+                        self._subject(topic),
+                        cb=taken,
+                        pending_msgs_limit=_PENDING_FRAMES,
+                        pending_bytes_limit=_PENDING_BYTES,
+                    )
+                await self.flush()
+                return
+            except (NatsError, ConnectionError):
+                if self._client.is_connected:
+                    raise
+                self._up.clear()
+
+    async def unsubscribe(self, topic: str) -> None:
+        subscription = self._subscriptions.pop(topic, None)
+        if subscription is not None and self._client.is_connected:
+            await subscription.unsubscribe()
+
+    async def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._up.set()  # whoever waits is told
+        if self._client is not None:
+            await self._client.close()
+
+    def _check(self) -> None:
+        if self._closing:
+            raise BusClosed(f"the connection to {self._server} is closed")
