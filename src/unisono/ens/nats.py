@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from unisono.ens.base import OnFrame
@@ -24,6 +25,7 @@ except ImportError:  # the default install is small
 _PENDING_FRAMES = 1 << 16  # per subscription, not yet taken: NATS drops further ones, and says so
 _PENDING_BYTES = 1 << 28
 _FLUSH_S = 10
+_LOOK_AGAIN_S = 0.25
 
 
 class NatsService:
@@ -92,19 +94,27 @@ class NatsService:
 
     async def publish(self, topic: str, frame: bytes) -> None:
         while True:
-            self._check()
-            await self._up.wait()
-            self._check()
+            await self._connected()
             try:
                 await self._client.publish(self._subject(topic), frame)
                 return
             except NatsError:
                 if self._client.is_connected:
                     raise
+
+    async def _connected(self) -> None:
+        """Wait for the server, as long as it takes."""
+        while True:
+            if self._closing:
+                raise BusClosed(f"the connection to {self._server} is closed")
+            if self._client.is_connected:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._up.wait(), _LOOK_AGAIN_S)
+            if not self._client.is_connected:
                 self._up.clear()
 
     async def flush(self) -> None:
-        self._check()
         try:
             await self._client.flush(_FLUSH_S)
         except (NatsError, OSError, TimeoutError) as problem:
@@ -118,8 +128,7 @@ class NatsService:
             await self._on_frame(topic, message.data)
 
         while True:
-            self._check()
-            await self._up.wait()
+            await self._connected()
             try:
                 if topic not in self._subscriptions:
                     self._subscriptions[topic] = await self._client.subscribe(
@@ -133,7 +142,6 @@ class NatsService:
             except (NatsError, ConnectionError):
                 if self._client.is_connected:
                     raise
-                self._up.clear()
 
     async def unsubscribe(self, topic: str) -> None:
         subscription = self._subscriptions.pop(topic, None)
@@ -147,7 +155,3 @@ class NatsService:
         self._up.set()  # whoever waits is told
         if self._client is not None:
             await self._client.close()
-
-    def _check(self) -> None:
-        if self._closing:
-            raise BusClosed(f"the connection to {self._server} is closed")

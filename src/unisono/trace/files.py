@@ -42,6 +42,7 @@ class ParquetRecorder:
         self._rows: dict[str, list[Row]] = {table: [] for table in schema.TABLES}
         self._subscriptions: dict[tuple[str, str, int], Row] = {}
         self._held = 0
+        self._changed = False  # a subscription began or ended
         self._parts = 0
         for table in (schema.PUBLICATIONS, schema.DELIVERIES):
             (self._folder / table).mkdir(parents=True, exist_ok=True)
@@ -49,6 +50,7 @@ class ParquetRecorder:
     def record(self, table: str, row: Row) -> None:
         if table == schema.SUBSCRIPTIONS:
             self._subscriptions[subscription_key(row)] = row
+            self._changed = True
             return
         self._rows[table].append(row)
         self._held += 1
@@ -57,15 +59,18 @@ class ParquetRecorder:
 
     def flush(self) -> None:
         """Write everything recorded so far."""
+        if not self._held and not self._changed:
+            return
         self._parts += 1
         for table, rows in self._rows.items():
             if rows:
                 self._write(table, rows, f"{self._writer}-{self._parts:06d}")
                 rows.clear()
-        if self._subscriptions:
+        if self._changed:
             rows = list(self._subscriptions.values())
             self._write(schema.SUBSCRIPTIONS, rows, self._writer)
         self._held = 0
+        self._changed = False
 
     def close(self) -> None:
         self.flush()

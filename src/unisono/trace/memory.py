@@ -17,6 +17,8 @@ class Recorder(Protocol):
 
     def record(self, table: str, row: Row) -> None: ...
 
+    def flush(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -24,6 +26,9 @@ class NullRecorder:
     """Records nothing."""
 
     def record(self, table: str, row: Row) -> None:
+        pass
+
+    def flush(self) -> None:
         pass
 
     def close(self) -> None:
@@ -57,6 +62,9 @@ class MemoryRecorder:
     @property
     def sha256(self) -> str:
         return self._hash.hexdigest()
+
+    def flush(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -211,6 +211,10 @@ class TotalOrder(Layer):
             manager.base(message)
         elif isinstance(message, msg.BaseKnown):
             manager.base_known(message)
+        elif isinstance(message, msg.Drain):
+            manager.drain(message)
+        elif isinstance(message, msg.Drained):
+            manager.drained(message)
         else:
             assert isinstance(message, msg.AskStart)
             manager.ask_start(message)

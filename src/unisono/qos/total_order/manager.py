@@ -27,6 +27,8 @@ from unisono.qos.total_order.messages import (
     AskStart,
     Base,
     BaseKnown,
+    Drain,
+    Drained,
     FillStamp,
     Refused,
     Relate,
@@ -59,6 +61,8 @@ class ManagerState(msgspec.Struct):
     ops: int = 0
     base: int = -1  # what the first one has told the new members; -1: that they will hear it
     telling: bool = False  # the first one is past relating the topics above
+    draining: list[str] = []  # old members of the group that the first one's earlier events must pass
+    drains: list[Drain] = []  # questions of lower topics that cannot be answered yet
 
 
 class TopicManager:
@@ -145,6 +149,8 @@ class TopicManager:
                     progress = True
                 if not waiting:
                     del state.held[lower]
+        if state.drains:
+            self._answer_drains()
 
     def _free(self, message: FillStamp) -> bool:
         passed, announced = self.state.passed, self.state.announced
@@ -265,12 +271,39 @@ class TopicManager:
         if state.answers:
             return
         if state.base < 0:
-            # Everyone waits for the base: from now on new events pass by the whole group.
+            # Everyone waits for the base: from now on new events pass by the whole group. What was
+            # numbered before passes by the old members only; the relation holds once it has.
             self._tell(state.number)
-            state.group = state.union
+            state.draining, state.group = state.group, state.union
+            for topic in state.draining:
+                self._post.to_topic(
+                    Drain(topic, self._post.view, state.topic, state.number, state.op)
+                )
             return
-        self._answer()
-        self._next_relation()
+        self._finish_relation()
+
+    def drained(self, message: Drained) -> None:
+        state = self.state
+        if self._is_current(message.op) and message.about in state.draining:
+            state.draining.remove(message.about)
+            self._finish_relation()
+
+    def _finish_relation(self) -> None:
+        if not self.state.answers and not self.state.draining:
+            self._answer()
+            self._next_relation()
+
+    def drain(self, message: Drain) -> None:
+        self.state.drains.append(message)
+        self._answer_drains()
+
+    def _answer_drains(self) -> None:
+        state = self.state
+        for message in [d for d in state.drains if state.passed[d.lower] >= d.number]:
+            state.drains.remove(message)
+            self._post.to_topic(
+                Drained(message.lower, self._post.view, state.topic, message.op)
+            )
 
     def ask_start(self, message: AskStart) -> None:
         self._post.to_node(

@@ -89,6 +89,21 @@ class BaseKnown(ToTopic, frozen=True, array_like=True, tag="base-known"):
     op: str
 
 
+class Drain(ToTopic, frozen=True, array_like=True, tag="drain"):
+    """Lower manager -> higher: tell me when the events of `lower` up to `number` have passed by you."""
+
+    lower: str
+    number: int
+    op: str
+
+
+class Drained(ToTopic, frozen=True, array_like=True, tag="drained"):
+    """Answer to Drain."""
+
+    about: str
+    op: str
+
+
 class AskStart(ToTopic, frozen=True, array_like=True, tag="ask-start"):
     """Subscriber -> manager: from which number on do I listen?"""
 
@@ -129,6 +144,8 @@ CONTROLS: tuple[type[Control], ...] = (
     Related,
     Base,
     BaseKnown,
+    Drain,
+    Drained,
     AskStart,
     Start,
     HandOver,

@@ -1,0 +1,1 @@
+"""The asyncio driver: the same node objects over real buses, with real time."""

@@ -1,0 +1,128 @@
+"""The bus as applications see it: publish, subscribe, unsubscribe, and notifications to iterate over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import suppress
+
+from unisono.core.effects import Effect
+from unisono.core.events import Delivery
+from unisono.errors import BusClosed
+from unisono.net.runtime import Runtime
+
+
+class Receipt:
+    """A publication that was accepted. Await it to know that it is acknowledged.
+
+    Acknowledged: the event has its place in the order (if its topic is ordered) and the bus has taken it.
+    Awaiting raises NotAcknowledged if that did not happen in time, or BusClosed.
+    """
+
+    def __init__(self, event_id: str, acknowledged: asyncio.Future[None]) -> None:
+        self.id = event_id
+        self._acknowledged = acknowledged
+
+    def __await__(self) -> Generator[object, None, None]:
+        return asyncio.shield(self._acknowledged).__await__()
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the publication is acknowledged by now."""
+        future = self._acknowledged
+        return future.done() and not future.cancelled() and future.exception() is None
+
+
+class Bus:
+    """One process's connection. Iterate over it to be notified; read while you publish."""
+
+    def __init__(self, runtime: Runtime, shut: Callable[[], None], leave_s: float) -> None:
+        self._runtime = runtime
+        self._shut = shut
+        self._leave_s = leave_s
+        self._operations = 0
+        self._closed = False
+
+    @property
+    def id(self) -> str:
+        """This node's name in the trace."""
+        return self._runtime.node.id
+
+    @property
+    def troubles(self) -> list[str]:
+        """What went wrong so far without ending the bus: interruptions, losses, slow readers."""
+        return list(self._runtime.troubles)
+
+    @property
+    def rejected(self) -> Counter[str]:
+        """Frames that were not ours or damaged, by reason."""
+        return Counter(self._runtime.node.rejected)
+
+    async def publish(self, topic: str, payload: bytes) -> Receipt:
+        """Publish an event. Waits while too many are not yet acknowledged; drops nothing.
+
+        Returns when the event is accepted; await the receipt to know that it is acknowledged.
+        """
+        self._check()
+        return Receipt(*await self._runtime.publish(topic, payload))
+
+    async def subscribe(self, *topics: str) -> None:
+        """Be notified of these topics. Returns when it is effective: later events arrive."""
+        await self._operation(lambda ticket, now: self._runtime.node.subscribe(topics, ticket, now))
+
+    async def unsubscribe(self, *topics: str) -> None:
+        """Be notified of these topics no longer."""
+        await self._operation(lambda ticket, now: self._runtime.node.unsubscribe(topics, ticket, now))
+
+    async def _operation(self, ask: Callable[[str, int], list[Effect]]) -> None:
+        self._check()
+        self._operations += 1
+        ticket = f"operation-{self._operations}"
+        effects = ask(ticket, self._runtime.now())
+        done = self._runtime.ticket(ticket)
+        self._runtime.carry(effects)
+        await done
+
+    async def flush(self) -> None:
+        """Wait until every publication so far is acknowledged or has failed."""
+        await self._runtime.settle()
+
+    async def notify(self) -> Delivery:
+        """The next notification; BusClosed when there will be none."""
+        return await self._runtime.next_delivery()
+
+    async def __aiter__(self) -> AsyncIterator[Delivery]:
+        """Notifications in order; ends when the bus is closed, raises if it failed."""
+        while True:
+            try:
+                yield await self._runtime.next_delivery()
+            except BusClosed:
+                if self._closed:
+                    return
+                raise
+
+    async def close(self) -> None:
+        """Finish what is under way, hand over the managers hosted here, and leave."""
+        if self._closed:
+            return
+        self._closed = True
+        runtime = self._runtime
+        try:
+            if runtime.failure is None:
+                with suppress(BusClosed):
+                    await asyncio.wait_for(runtime.leave(), self._leave_s)
+        except TimeoutError:
+            runtime.on_trouble(
+                f"left after {self._leave_s:g} s without a word of everyone; "
+                "topics managed here may need a new start"
+            )
+        finally:
+            await runtime.stop()
+            self._shut()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise BusClosed("the bus is closed")
+        if self._runtime.failure is not None:
+            raise self._runtime.failure

@@ -1,0 +1,275 @@
+"""`connect`: from an address and the wished guarantees to a running bus."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from unisono.core.layer import Layer
+from unisono.core.limits import Limits, check_topic
+from unisono.core.node import Node
+from unisono.ens.base import EventService
+from unisono.ens.memory import MemoryService
+from unisono.ens.nats import NatsService
+from unisono.errors import BadInput, Unsupported
+from unisono.net.bus import Bus
+from unisono.net.runtime import Runtime
+from unisono.qos.link import ReliableLinks
+from unisono.qos.membership import Membership
+from unisono.qos.total_order.layer import TotalOrder
+from unisono.trace.files import ParquetRecorder
+from unisono.trace.memory import NullRecorder, Recorder
+from unisono.trace.run import write_run
+from unisono.version import unisono_version
+
+SECOND = 1_000_000
+SUPPORTED = ("none", "total")
+PLANNED = ("fifo", "causal", "real-time")
+_ENVELOPE_BYTES = 1 << 16  # room for the stamp and the header in a frame
+_FLUSH_TRACE_S = 5.0
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The wished guarantees, checked. See `connect` for what each means."""
+
+    order: tuple[tuple[str, str], ...]  # (pattern, guarantee), first match counts
+    buffer: int | None = None
+    hold_s: float = 10.0
+    stamps: str = "exact"
+    manage: bool = True
+    trace: str | None = None
+    name: str | None = None
+    discovery_s: float | None = None
+    patience_s: float = 10.0
+
+    @property
+    def ordered(self) -> bool:
+        return any(guarantee == "total" for _, guarantee in self.order)
+
+    def covers(self, topic: str) -> bool:
+        """Whether the topic is totally ordered."""
+        for pattern, guarantee in self.order:
+            if fnmatchcase(topic, pattern):
+                return guarantee == "total"
+        return False
+
+
+def connect(
+    url: str,
+    *,
+    order: str | Mapping[str, str] = "total",
+    buffer: int | None = None,
+    hold_s: float | None = None,
+    stamps: str = "exact",
+    manage: bool = True,
+    trace: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    discovery_s: float | None = None,
+    patience_s: float = 10.0,
+    limits: Limits | None = None,
+) -> Connection:
+    """Connect to a bus: `async with unisono.connect("nats://127.0.0.1:4222", order="total") as bus: ...`
+
+    url         memory://name?delay_ms=&jitter_ms=  or  nats://host:port/space
+    order       "total" or "none" for all topics, or a mapping from topic patterns to these, first match
+                first: {"orders.*": "total", "*": "none"}; topics without a match are not ordered. All
+                processes of a bus must choose alike for a topic.
+    buffer      how many events may wait to be put in order; None: no bound; 0: none, late ones are tagged
+    hold_s      how long an event waits for a missing one before it goes ahead as gap_skipped (10)
+    stamps      "exact", or "paper" for the printed stamps (experiments)
+    manage      host topic managers in this process; at least one process must
+    trace       folder to record what the audit needs
+    name        this node's name in the trace; a random suffix keeps it unique
+    discovery_s how long to listen for others before starting a bus of one's own
+    patience_s  how long a publication may wait for its stamp before its receipt says so
+    """
+    wished: tuple[tuple[str, str], ...]
+    if isinstance(order, str):
+        wished = (("*", order),)
+    elif isinstance(order, Mapping) and order:
+        wished = tuple(order.items())
+    else:
+        raise BadInput("order is a guarantee, or a mapping from topic patterns to guarantees")
+    for pattern, guarantee in wished:
+        _check_guarantee(pattern, guarantee)
+    ordered = any(guarantee == "total" for _, guarantee in wished)
+    if not ordered:
+        given = {"buffer": buffer, "hold_s": hold_s}
+        useless = [option for option, value in given.items() if value is not None]
+        useless += ["stamps"] if stamps != "exact" else []
+        useless += ["manage"] if not manage else []
+        if useless:
+            raise Unsupported(f'{", ".join(useless)} means nothing with order="none"; leave it out')
+    if stamps not in ("exact", "paper"):
+        raise BadInput(f'stamps is "exact" or "paper", not {stamps!r}')
+    if buffer is not None and buffer < 0:
+        raise BadInput(f"buffer is a number of events, not {buffer}; None means no bound")
+    if buffer == 0 and hold_s is not None:
+        raise Unsupported("hold_s with buffer=0: nothing is ever held; leave one of them out")
+    for option, seconds in (("hold_s", hold_s), ("discovery_s", discovery_s), ("patience_s", patience_s)):
+        if seconds is not None and seconds <= 0:
+            raise BadInput(f"{option} is a positive number of seconds, not {seconds}")
+    if name is not None:
+        check_topic(name)
+    options = Options(
+        order=wished,
+        buffer=buffer,
+        hold_s=10.0 if hold_s is None else hold_s,
+        stamps=stamps,
+        manage=manage,
+        trace=None if trace is None else os.fspath(trace),
+        name=name,
+        discovery_s=discovery_s,
+        patience_s=patience_s,
+    )
+    return Connection(_service(url), options, limits or Limits())
+
+
+def _check_guarantee(pattern: str, guarantee: str) -> None:
+    if guarantee in SUPPORTED:
+        return
+    if guarantee in PLANNED:
+        raise Unsupported(f"order {guarantee!r} (for {pattern!r}) is not supported yet; use one of {SUPPORTED}")
+    raise BadInput(f"order {guarantee!r} (for {pattern!r}) is unknown; use one of {SUPPORTED}")
+
+
+def _service(url: str) -> Callable[[], EventService]:
+    """How to make the event service of an address."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    except ValueError as error:
+        raise BadInput(f"{url!r} is not an address: {error}") from None
+    if parts.scheme == "memory":
+        unknown = set(query) - {"delay_ms", "jitter_ms"}
+        if unknown:
+            raise BadInput(f"memory:// knows delay_ms and jitter_ms, not {sorted(unknown)[0]!r}")
+        try:
+            delays = {key: float(value) for key, value in query.items()}
+        except ValueError:
+            raise BadInput(f"delay_ms and jitter_ms are numbers in {url!r}") from None
+        if any(not 0 <= value < 1e6 for value in delays.values()):
+            raise BadInput(f"delay_ms and jitter_ms are between 0 and 1000000 in {url!r}")
+        return lambda: MemoryService(parts.netloc, **delays)
+    if parts.scheme == "nats":
+        if not parts.hostname or query:
+            raise BadInput(f"a NATS address is nats://host:port or nats://host:port/space, not {url!r}")
+        space = parts.path.strip("/") or "unisono"
+        check_topic(space)
+        credentials = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
+        server = f"nats://{credentials}{parts.hostname}:{port or 4222}"
+        return lambda: NatsService(server, space)
+    known = "memory:// and nats://"
+    raise BadInput(f"{url!r} names no bus that is supported; use {known}")
+
+
+class Connection:
+    """What `connect` returns: an async context manager, or `await connection.open()`."""
+
+    def __init__(
+        self, service: Callable[[], EventService], options: Options, limits: Limits
+    ) -> None:
+        self._service = service
+        self._options = options
+        self._limits = limits
+        self._bus: Bus | None = None
+
+    async def __aenter__(self) -> Bus:
+        self._bus = await self.open()
+        return self._bus
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._bus is not None
+        await self._bus.close()
+
+    async def open(self) -> Bus:
+        """Connect and join. The caller closes the bus."""
+        options = self._options
+        node_id = f"{options.name or 'node'}-{secrets.token_hex(4)}"
+        service = self._service()
+        recorder = _recorder(options, node_id, self._limits)
+        flusher = asyncio.create_task(_flush(recorder))
+
+        def shut() -> None:
+            flusher.cancel()
+            recorder.close()
+
+        runtime = Runtime(node_id, service, recorder)
+        bus = Bus(runtime, shut, leave_s=options.patience_s)
+        try:
+            await runtime.open(lambda opened: _node(node_id, options, self._limits, opened))
+        except BaseException:
+            await runtime.stop()
+            shut()
+            raise
+        return bus
+
+
+def _node(node_id: str, options: Options, limits: Limits, service: EventService) -> Node:
+    """The stack for these guarantees on this bus, top first."""
+    if service.max_frame_bytes is not None:
+        most = service.max_frame_bytes - _ENVELOPE_BYTES
+        limits = msgspec.structs.replace(limits, payload_bytes=min(limits.payload_bytes, most))
+    layers: list[Layer] = []
+    if options.ordered:
+        discovery_s = service.discovery_s if options.discovery_s is None else options.discovery_s
+        members = Membership(
+            node_id,
+            limits,
+            manage=options.manage,
+            discovery_us=round(discovery_s * SECOND),
+            patience_us=round(max(options.patience_s, 4 * discovery_s) * SECOND),
+        )
+        layers.append(
+            TotalOrder(
+                node_id,
+                members,
+                exact=options.stamps == "exact",
+                buffer=options.buffer,
+                hold_us=round(options.hold_s * SECOND) if options.buffer != 0 else None,
+                patience_us=round(options.patience_s * SECOND),
+                covers=options.covers,
+                limits=limits,
+            )
+        )
+        if not service.reliable:
+            layers.append(ReliableLinks(node_id, TotalOrder.controls, limits))
+    return Node(node_id, layers, limits=limits)
+
+
+def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:
+    if options.trace is None:
+        return NullRecorder()
+    folder = Path(options.trace)
+    recorder = ParquetRecorder(folder / "trace", node_id, limits.trace_rows)
+    promises = ["phantoms"]
+    if options.order == (("*", "total"),):
+        promises += ["total-order", "topic-fifo", "duplicates"]
+    about = {
+        "version": unisono_version(),
+        "order": dict(options.order),
+        "promises": promises,
+    }
+    write_run(folder, about)
+    return recorder
+
+
+async def _flush(recorder: Recorder) -> None:
+    """Write the trace every few seconds, so that a killed process loses little of it."""
+    while True:
+        await asyncio.sleep(_FLUSH_TRACE_S)
+        recorder.flush()

@@ -1,0 +1,324 @@
+"""The asyncio driver of one node: carries its effects out over an event service.
+
+Two lanes lead out, each a queue and a task: one for messages between nodes and for subscriptions (in that order,
+so that a node listens before it asks), one for events. A reader that does not keep up stops the second, never the
+first. What is in a lane is bounded: events by `Limits.outstanding`, messages by `_LANE_FRAMES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from unisono.core.effects import (
+    CancelTimer,
+    Deliver,
+    Done,
+    Effect,
+    Fail,
+    Record,
+    SetTimer,
+    Subscribe,
+    Transmit,
+    Trouble,
+    Unsubscribe,
+)
+from unisono.core.events import Delivery
+from unisono.core.limits import RESERVED
+from unisono.core.node import CLOSE, JOIN, Node
+from unisono.ens.base import EventService
+from unisono.errors import BusClosed, EnvironmentLacks, NotAcknowledged, UnisonoError
+from unisono.trace.memory import Recorder
+
+log = logging.getLogger("unisono")
+
+_LANE_FRAMES = 1 << 16  # messages waiting to go out: further ones are dropped, links send them again
+_CONFIRM_FRAMES = 256  # events handed to the bus before asking whether it has taken them
+_TROUBLES = 1000  # remembered for the application; older ones are forgotten
+
+
+class Clock:
+    """Wall-clock microseconds that never go back while the process lives."""
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def __call__(self) -> int:
+        return (time.monotonic_ns() + self._offset_ns) // 1000
+
+
+class Runtime:
+    """Drives a node until it is closed or fails."""
+
+    node: Node  # from open() on
+
+    def __init__(self, name: str, service: EventService, recorder: Recorder) -> None:
+        self.now = Clock()
+        self._name = name
+        self.troubles: deque[str] = deque(maxlen=_TROUBLES)
+        self.failure: UnisonoError | None = None
+        self.notifications: deque[Delivery] = deque()
+        self._service = service
+        self._recorder = recorder
+        self._tickets: dict[str, asyncio.Future[None]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._messages: deque[Transmit | Subscribe | Unsubscribe] = deque()
+        self._events: deque[Transmit] = deque()
+        self._wake_messages = asyncio.Event()
+        self._wake_events = asyncio.Event()
+        self._readable = asyncio.Event()
+        self._lane_empty = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.outstanding = 0
+        self._less_outstanding = asyncio.Event()
+
+    # Life.
+
+    async def open(self, make_node: Callable[[EventService], Node]) -> None:
+        """Connect, then join; the node is made when the bus has said what it can carry."""
+        await self._service.open(self.on_frame, self.on_trouble, self.on_reconnect)
+        self.node = make_node(self._service)
+        self._tasks = [
+            asyncio.create_task(self._guard(self._run_messages())),
+            asyncio.create_task(self._guard(self._run_events())),
+        ]
+        joined = self.ticket(JOIN)
+        self.carry(self.node.start(self.now()))
+        await joined
+
+    async def leave(self) -> None:
+        """Hand over and go; returns when others no longer need this node."""
+        done = self.ticket(CLOSE)
+        self.carry(self.node.close(self.now()))
+        await done
+        while (self._messages or self._events) and self.failure is None:  # the last words
+            self._lane_empty.clear()
+            await self._lane_empty.wait()
+        if self.failure is None:
+            with suppress(ConnectionError):
+                await self._service.flush()
+
+    async def settle(self) -> None:
+        """Wait until nothing asked for so far is under way."""
+        waiting = [future for future in self._tickets.values() if not future.done()]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    async def stop(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.fail(BusClosed("the bus is closed"))
+        await self._service.close()
+
+    def fail(self, error: UnisonoError) -> None:
+        """Nothing goes on from here: whoever waits is told why."""
+        if self.failure is None:
+            self.failure = error
+        for future in self._tickets.values():
+            if not future.done():
+                future.set_exception(self.failure)
+                future.exception()  # told; not everyone asks
+        self._tickets.clear()
+        self._readable.set()
+        self._room.set()
+        self._less_outstanding.set()
+        self._lane_empty.set()
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        """A lane that ends is a failure of the bus, not a silence."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except UnisonoError as error:
+            self.fail(error)
+        except Exception as error:
+            log.exception("a lane of the bus failed")
+            self.fail(BusClosed(f"the bus failed: {type(error).__name__}: {error}"))
+
+    # What the bus brings.
+
+    async def on_frame(self, topic: str, frame: bytes) -> None:
+        if not topic.startswith(RESERVED):
+            await self._room.wait()
+        if self.failure is None:
+            self.carry(self.node.frame(topic, frame, self.now()))
+
+    def on_trouble(self, text: str) -> None:
+        log.warning("%s: %s", self._name, text)
+        self.troubles.append(text)
+        row = {"at_us": self.now(), "node": self._name, "kind": "trouble", "detail": text}
+        self._recorder.record("faults", row)
+
+    def on_reconnect(self) -> None:
+        if self.failure is None:
+            self.carry(self.node.reconnected(self.now()))
+
+    # What the application asks for.
+
+    def ticket(self, name: str) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.failure is not None:
+            future.set_exception(self.failure)
+        else:
+            self._tickets[name] = future
+        return future
+
+    async def publish(self, topic: str, payload: bytes) -> tuple[str, asyncio.Future[None]]:
+        """Waits for room, then asks; the future is done when the publication is acknowledged."""
+        while self.outstanding >= self.node.limits.outstanding:
+            self._less_outstanding.clear()
+            await self._less_outstanding.wait()
+        if self.failure is not None:
+            raise self.failure
+        event_id, effects = self.node.publish(topic, payload, self.now())
+        acknowledged = self.ticket(event_id)
+        self.outstanding += 1
+        acknowledged.add_done_callback(self._one_less)
+        self.carry(effects)
+        return event_id, acknowledged
+
+    def _one_less(self, future: asyncio.Future[None]) -> None:
+        self.outstanding -= 1
+        self._less_outstanding.set()
+        if not future.cancelled():
+            future.exception()  # the receipt tells whoever asks
+
+    async def next_delivery(self) -> Delivery:
+        """The next notification; raises what ended the bus once all are read."""
+        while not self.notifications:
+            if self.failure is not None:
+                raise self.failure
+            self._readable.clear()
+            await self._readable.wait()
+        delivery = self.notifications.popleft()
+        if len(self.notifications) < self.node.limits.notifications:
+            self._room.set()
+        return delivery
+
+    # Effects.
+
+    def carry(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Transmit):
+                self._transmit(effect)
+            elif isinstance(effect, Record):
+                self._recorder.record(effect.table, effect.row)
+            elif isinstance(effect, Deliver):
+                self.notifications.append(effect.delivery)
+                self._readable.set()
+                if len(self.notifications) >= self.node.limits.notifications:
+                    self._room.clear()
+            elif isinstance(effect, Subscribe | Unsubscribe):
+                self._messages.append(effect)
+                self._wake_messages.set()
+            elif isinstance(effect, SetTimer):
+                self._set_timer(effect)
+            elif isinstance(effect, CancelTimer):
+                if (timer := self._timers.pop(effect.key, None)) is not None:
+                    timer.cancel()
+            elif isinstance(effect, Done):
+                self._done(effect.ticket, effect.error)
+            elif isinstance(effect, Trouble):
+                self.on_trouble(effect.text)
+            else:
+                assert isinstance(effect, Fail), effect
+                self.fail(BusClosed(effect.error))
+
+    def _transmit(self, effect: Transmit) -> None:
+        if not effect.topic.startswith(RESERVED):
+            self._events.append(effect)
+            self._wake_events.set()
+        elif len(self._messages) < _LANE_FRAMES:
+            self._messages.append(effect)
+            self._wake_messages.set()
+        else:
+            self.on_trouble(f"the bus takes no messages; one to {effect.topic} was dropped")
+
+    def _done(self, ticket: str, error: str | None) -> None:
+        future = self._tickets.pop(ticket, None)
+        if future is None or future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        elif ticket == JOIN:
+            future.set_exception(EnvironmentLacks(error))
+        else:
+            future.set_exception(NotAcknowledged(f"{ticket}: {error}"))
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        if (old := self._timers.pop(effect.key, None)) is not None:
+            old.cancel()
+        wait_s = max(0, effect.at_us - self.now()) / 1e6
+        loop = asyncio.get_running_loop()
+        self._timers[effect.key] = loop.call_later(wait_s, self._fire, effect.key)
+
+    def _fire(self, key: str) -> None:
+        del self._timers[key]
+        if self.failure is None:
+            self.carry(self.node.timer(key, self.now()))
+
+    # Lanes.
+
+    async def _run_messages(self) -> None:
+        while True:
+            while self._messages:
+                item = self._messages[0]
+                if isinstance(item, Transmit):
+                    await self._service.publish(item.topic, item.frame)
+                elif isinstance(item, Subscribe):
+                    for topic in item.topics:
+                        await self._service.subscribe(topic)
+                    if item.ticket is not None:
+                        self.carry(self.node.subscribed(item.ticket, self.now()))
+                        self._done(item.ticket, None)
+                else:
+                    for topic in item.topics:
+                        await self._service.unsubscribe(topic)
+                    if item.ticket is not None:
+                        self._done(item.ticket, None)
+                self._messages.popleft()
+            self._lane_empty.set()
+            self._wake_messages.clear()
+            await self._wake_messages.wait()
+
+    async def _run_events(self) -> None:
+        while True:
+            batch = [self._events[i] for i in range(min(len(self._events), _CONFIRM_FRAMES))]
+            if batch:
+                await self._send_events(batch)
+                for _ in batch:
+                    self._events.popleft()
+                continue
+            self._lane_empty.set()
+            self._wake_events.clear()
+            await self._wake_events.wait()
+
+    async def _send_events(self, batch: list[Transmit]) -> None:
+        """Hand events to the bus and acknowledge them once it has them; again if that is unknown."""
+        while batch:
+            for item in batch:
+                await self._service.publish(item.topic, item.frame)
+            try:
+                await self._service.flush()
+            except ConnectionError:
+                unsure = [item for item in batch if not item.again]
+                for item in unsure:
+                    if item.acknowledges is not None:
+                        text = "the connection was lost before the bus confirmed it"
+                        self._done(item.acknowledges, f"{text}; whether it went out is unknown")
+                batch = [item for item in batch if item.again]
+                continue
+            for item in batch:
+                if item.acknowledges is not None:
+                    self._done(item.acknowledges, None)
+            return
