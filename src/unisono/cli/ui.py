@@ -1,4 +1,4 @@
-"""What every command prints with: people's output, or one JSON object and nothing else on stdout."""
+"""What commands print with: people's output, or one JSON object and nothing else on stdout."""
 
 from __future__ import annotations
 

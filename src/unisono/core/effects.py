@@ -1,9 +1,9 @@
 """What a layer asks for. Layers return effects; the stack routes them; the driver carries them out.
 
-The order rule, stated once: the effects of one call are carried out by rising `rank`, and in the order
-returned within a rank. A row of the trace is recorded before anything that others could act on is sent,
-so a trace never holds a delivery whose publication is missing; and a node listens before it asks, so it
-cannot miss what the answer starts.
+The order rule, stated once: the effects of one call are carried out by rising `rank`, and in the
+order returned within a rank. A row of the trace is recorded before anything that others could act
+on is sent, so a trace never holds a delivery whose publication is missing; and a node listens
+before it asks, so it cannot miss what the answer starts.
 """
 
 from __future__ import annotations

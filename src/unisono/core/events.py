@@ -1,4 +1,4 @@
-"""What travels: events between applications, controls between layers, deliveries to applications."""
+"""What travels: events of applications, controls of layers, deliveries to applications."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A layer: one guarantee, as a state machine. The same four operations above and below.
 
-Every method takes the time from outside and returns effects. The defaults pass everything through, so a
-layer overrides only what it changes; `qos/template.py` shows how to write one.
+Every method takes the time from outside and returns effects. The defaults pass everything through,
+so a layer overrides only what it changes; `qos/template.py` shows how to write one.
 """
 
 from __future__ import annotations

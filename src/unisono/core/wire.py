@@ -5,8 +5,8 @@
     bytes 2-5   CRC-32 of the rest
     rest        MessagePack of [sender, message]; the message is a tagged msgspec struct
 
-Decoding is the inverse of encoding. A frame that is not one of ours is rejected with a named reason; the
-node counts it and changes nothing else.
+Decoding is the inverse of encoding. A frame that is not one of ours is rejected with a named
+reason; the node counts it and changes nothing else.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Codec:
     """Encodes and decodes events and the controls of one stack."""
 
     def __init__(self, controls: tuple[type[Control], ...], max_frame_bytes: int) -> None:
-        message = Union[(Event, *controls)]  # noqa: UP007 - built at run time
-        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(tuple[str, message])
+        messages: Any = Union.__getitem__((Event, *controls))
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(tuple[str, messages])
         self._encoder = msgspec.msgpack.Encoder()
         self._max_frame_bytes = max_frame_bytes
 

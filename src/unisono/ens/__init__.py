@@ -1,1 +1,1 @@
-"""Event notification services under the stack: they move frames by topic, and promise nothing more."""
+"""Event notification services under the stack: they move frames by topic, no more."""

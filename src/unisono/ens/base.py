@@ -1,4 +1,4 @@
-"""What the runtime needs of a bus: four operations on topics and frames, and a word when it is away."""
+"""What the runtime needs of a bus: four operations, and a word when it is away."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class EventService(Protocol):
         on_trouble: Callable[[str], None],
         on_reconnect: Callable[[], None],
     ) -> None:
-        """Connect, or raise EnvironmentLacks. Frames are handed over one by one, per topic in order;
+        """Connect, or raise EnvironmentLacks. Frames are handed over one by one, per topic in
+        order;
         while `on_frame` waits, no further frame of that topic is taken."""
 
     async def publish(self, topic: str, frame: bytes) -> None:

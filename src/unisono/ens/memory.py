@@ -1,8 +1,9 @@
 """The embedded bus: an event service in this process, with optional delay and jitter.
 
-`memory://name?delay_ms=5&jitter_ms=2`. Clients that name the same bus in one event loop share it; it is gone when
-the last one leaves. Frames of one topic keep their order per publisher. A slow reader makes publishers of its
-topics wait; point-to-point messages have a lane of their own, so that a reader who sleeps does not stop managers.
+`memory://name?delay_ms=5&jitter_ms=2`. Clients that name the same bus in one event loop share it;
+it is gone when the last one leaves. Frames of one topic keep their order per publisher. A slow
+reader makes publishers of its topics wait; point-to-point messages have a lane of their own, so
+that a reader who sleeps does not stop managers.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class MemoryService:
     reliable = True
     max_frame_bytes: int | None = None
 
-    def __init__(self, name: str, delay_ms: float = 0.0, jitter_ms: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self, name: str, delay_ms: float = 0.0, jitter_ms: float = 0.0, seed: int = 0
+    ) -> None:
         self._name = name
         self._delay_s = delay_ms / 1000
         self._jitter_s = jitter_ms / 1000
@@ -94,7 +97,9 @@ class MemoryService:
         """When the frame arrives; a later one of the same topic does not overtake it."""
         if not self._delay_s and not self._jitter_s:
             return 0.0
-        due = asyncio.get_running_loop().time() + self._delay_s + self._rng.random() * self._jitter_s
+        due = (
+            asyncio.get_running_loop().time() + self._delay_s + self._rng.random() * self._jitter_s
+        )
         due = max(due, self._last.get(topic, 0.0))
         self._last[topic] = due
         return due

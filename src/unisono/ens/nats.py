@@ -1,8 +1,9 @@
 """NATS as the event service: core subjects of any nats-server, through nats-py.
 
-`nats://host:port` or `nats://host:port/space`: topics become subjects `<space>.<topic>` (space: unisono), so that
-several buses can share a server. When the server goes away, publish waits, the client reconnects for as long as it
-takes, subscriptions are renewed, and the layers are told that something may be lost. A slow reader is reported.
+`nats://host:port` or `nats://host:port/space`: topics become subjects `<space>.<topic>` (space:
+unisono), so that several buses can share a server. When the server goes away, publish waits, the
+client reconnects for as long as it takes, subscriptions are renewed, and the layers are told that
+something may be lost. A slow reader is reported.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any
 from unisono.ens.base import OnFrame
 from unisono.errors import BusClosed, EnvironmentLacks
 
+nats: Any
+NatsError: type[Exception]
 try:
     import nats
     from nats.errors import Error as NatsError
 except ImportError:  # the default install is small
     nats = None
-    NatsError = Exception
+    NatsError = OSError
 
 _PENDING_FRAMES = 1 << 16  # per subscription, not yet taken: NATS drops further ones, and says so
 _PENDING_BYTES = 1 << 28

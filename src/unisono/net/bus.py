@@ -1,4 +1,4 @@
-"""The bus as applications see it: publish, subscribe, unsubscribe, and notifications to iterate over."""
+"""The bus as applications see it: publish, subscribe, unsubscribe, notifications."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from unisono.net.runtime import Runtime
 class Receipt:
     """A publication that was accepted. Await it to know that it is acknowledged.
 
-    Acknowledged: the event has its place in the order (if its topic is ordered) and the bus has taken it.
-    Awaiting raises NotAcknowledged if that did not happen in time, or BusClosed.
+    Acknowledged: the event has its place in the order (if its topic is ordered) and the bus has
+    taken it. Awaiting raises NotAcknowledged if that did not happen in time, or BusClosed.
     """
 
     def __init__(self, event_id: str, acknowledged: asyncio.Future[None]) -> None:
@@ -73,7 +73,9 @@ class Bus:
 
     async def unsubscribe(self, *topics: str) -> None:
         """Be notified of these topics no longer."""
-        await self._operation(lambda ticket, now: self._runtime.node.unsubscribe(topics, ticket, now))
+        await self._operation(
+            lambda ticket, now: self._runtime.node.unsubscribe(topics, ticket, now)
+        )
 
     async def _operation(self, ask: Callable[[str, int], list[Effect]]) -> None:
         self._check()

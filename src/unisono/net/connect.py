@@ -76,13 +76,16 @@ def connect(
     patience_s: float = 10.0,
     limits: Limits | None = None,
 ) -> Connection:
-    """Connect to a bus: `async with unisono.connect("nats://127.0.0.1:4222", order="total") as bus: ...`
+    """Connect to a bus: `async with unisono.connect("nats://127.0.0.1:4222", order="total") as bus:
+    ...`
 
     url         memory://name?delay_ms=&jitter_ms=  or  nats://host:port/space
-    order       "total" or "none" for all topics, or a mapping from topic patterns to these, first match
-                first: {"orders.*": "total", "*": "none"}; topics without a match are not ordered. All
-                processes of a bus must choose alike for a topic.
-    buffer      how many events may wait to be put in order; None: no bound; 0: none, late ones are tagged
+    order       "total" or "none" for all topics, or a mapping from topic patterns to these, first
+    match
+                first: {"orders.*": "total", "*": "none"}; topics without a match are not ordered.
+                All processes of a bus must choose alike for a topic.
+    buffer      how many events may wait to be put in order; None: no bound; 0: none, late ones are
+    tagged
     hold_s      how long an event waits for a missing one before it goes ahead as gap_skipped (10)
     stamps      "exact", or "paper" for the printed stamps (experiments)
     manage      host topic managers in this process; at least one process must
@@ -114,7 +117,11 @@ def connect(
         raise BadInput(f"buffer is a number of events, not {buffer}; None means no bound")
     if buffer == 0 and hold_s is not None:
         raise Unsupported("hold_s with buffer=0: nothing is ever held; leave one of them out")
-    for option, seconds in (("hold_s", hold_s), ("discovery_s", discovery_s), ("patience_s", patience_s)):
+    for option, seconds in (
+        ("hold_s", hold_s),
+        ("discovery_s", discovery_s),
+        ("patience_s", patience_s),
+    ):
         if seconds is not None and seconds <= 0:
             raise BadInput(f"{option} is a positive number of seconds, not {seconds}")
     if name is not None:
@@ -137,7 +144,9 @@ def _check_guarantee(pattern: str, guarantee: str) -> None:
     if guarantee in SUPPORTED:
         return
     if guarantee in PLANNED:
-        raise Unsupported(f"order {guarantee!r} (for {pattern!r}) is not supported yet; use one of {SUPPORTED}")
+        raise Unsupported(
+            f"order {guarantee!r} (for {pattern!r}) is not supported yet; use one of {SUPPORTED}"
+        )
     raise BadInput(f"order {guarantee!r} (for {pattern!r}) is unknown; use one of {SUPPORTED}")
 
 
@@ -146,7 +155,9 @@ def _service(url: str) -> Callable[[], EventService]:
     try:
         parts = urlsplit(url)
         port = parts.port
-        query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        query = dict(
+            parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        )
     except ValueError as error:
         raise BadInput(f"{url!r} is not an address: {error}") from None
     if parts.scheme == "memory":
@@ -159,10 +170,13 @@ def _service(url: str) -> Callable[[], EventService]:
             raise BadInput(f"delay_ms and jitter_ms are numbers in {url!r}") from None
         if any(not 0 <= value < 1e6 for value in delays.values()):
             raise BadInput(f"delay_ms and jitter_ms are between 0 and 1000000 in {url!r}")
-        return lambda: MemoryService(parts.netloc, **delays)
+        delay_ms, jitter_ms = delays.get("delay_ms", 0.0), delays.get("jitter_ms", 0.0)
+        return lambda: MemoryService(parts.netloc, delay_ms, jitter_ms)
     if parts.scheme == "nats":
         if not parts.hostname or query:
-            raise BadInput(f"a NATS address is nats://host:port or nats://host:port/space, not {url!r}")
+            raise BadInput(
+                f"a NATS address is nats://host:port or nats://host:port/space, not {url!r}"
+            )
         space = parts.path.strip("/") or "unisono"
         check_topic(space)
         credentials = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""

@@ -1,8 +1,9 @@
 """The asyncio driver of one node: carries its effects out over an event service.
 
-Two lanes lead out, each a queue and a task: one for messages between nodes and for subscriptions (in that order,
-so that a node listens before it asks), one for events. A reader that does not keep up stops the second, never the
-first. What is in a lane is bounded: events by `Limits.outstanding`, messages by `_LANE_FRAMES`.
+Two lanes lead out, each a queue and a task: one for messages between nodes and for subscriptions
+(in that order, so that a node listens before it asks), one for events. A reader that does not keep
+up stops the second, never the first. What is in a lane is bounded: events by `Limits.outstanding`,
+messages by `_LANE_FRAMES`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from unisono.trace.memory import Recorder
 
 log = logging.getLogger("unisono")
 
-_LANE_FRAMES = 1 << 16  # messages waiting to go out: further ones are dropped, links send them again
+_LANE_FRAMES = (
+    1 << 16
+)  # messages waiting to go out: further ones are dropped, links send them again
 _CONFIRM_FRAMES = 256  # events handed to the bus before asking whether it has taken them
 _TROUBLES = 1000  # remembered for the application; older ones are forgotten
 
@@ -304,7 +307,7 @@ class Runtime:
             await self._wake_events.wait()
 
     async def _send_events(self, batch: list[Transmit]) -> None:
-        """Hand events to the bus and acknowledge them once it has them; again if that is unknown."""
+        """Hand over events, acknowledge them once the bus has them; again if that is unknown."""
         while batch:
             for item in batch:
                 await self._service.publish(item.topic, item.frame)

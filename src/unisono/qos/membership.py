@@ -1,13 +1,13 @@
 """Who takes part: processes find each other over the bus and agree on numbered views.
 
-Guarantee: every member goes through the same sequence of views; a view is a list of the processes that host
-topic managers, in the order of joining. The first one is the coordinator: it alone makes the next view, and
-when it leaves it makes the view without itself. Processes that only publish and subscribe (clients) are told
-every view but are in none.
-A newcomer says Hello to everyone. If nobody answers within the discovery time it founds a bus of its own; two
-newcomers hear each other, and the one with the smaller id founds. Two buses that formed unheard of each other
-are found out and refused: numbers of one topic from two managers could not be told apart.
-Crashes are not handled here yet: a member that dies without leaving stays in the view.
+Guarantee: every member goes through the same sequence of views; a view is a list of the processes
+that host topic managers, in the order of joining. The first one is the coordinator: it alone makes
+the next view, and when it leaves it makes the view without itself. Processes that only publish and
+subscribe (clients) are told every view but are in none. A newcomer says Hello to everyone. If
+nobody answers within the discovery time it founds a bus of its own; two newcomers hear each other,
+and the one with the smaller id founds. Two buses that formed unheard of each other are found out
+and refused: numbers of one topic from two managers could not be told apart. Crashes are not handled
+here yet: a member that dies without leaving stays in the view.
 """
 
 from __future__ import annotations

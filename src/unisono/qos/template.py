@@ -5,7 +5,8 @@ Guarantee: a node is not notified of what it published itself (no echo).
 How a layer is made:
 1. State its guarantee in the header, as above, with the section of the paper if there is one.
 2. Override the operations it changes; return effects; pass on what does not concern it.
-3. Messages to the same layer on other nodes are `Control` structs with a tag; list them in `controls`,
+3. Messages to the same layer on other nodes are `Control` structs with a tag; list them in
+`controls`,
    send them with `Send(to, message)`, take them in `receive`.
 4. Time comes in as `now` (microseconds); wake up with `SetTimer(key, at_us)` and `timer(key, now)`.
 5. Add it to a stack (`net/connect.py`, `sim/scenario.py`) and give it a checker in `sim/check.py`.

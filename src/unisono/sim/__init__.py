@@ -1,1 +1,1 @@
-"""The deterministic simulator: virtual time, seeded, driving the same node objects as the runtime."""
+"""The deterministic simulator: virtual time, seeded, driving the nodes that ship."""

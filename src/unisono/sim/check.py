@@ -1,4 +1,5 @@
-"""A checker per guarantee, run online while the simulation goes on. None of them calls protocol code.
+"""A checker per guarantee, run online while the simulation goes on. None of them calls protocol
+code.
 
 Each returns a verdict with the first violation as its witness.
 """
@@ -36,8 +37,9 @@ class Check(msgspec.Struct):
 class TotalOrderCheck(Check):
     """No two subscribers are notified, untagged, of the same two events in different orders.
 
-    Exact: for every pair (s, t), `_furthest[s][t]` is the highest position at t of an event that both have;
-    an event that s gets now and t had at a lower position is one that t had before that event, and s after.
+    Exact: for every pair (s, t), `_furthest[s][t]` is the highest position at t of an event that
+    both have; an event that s gets now and t had at a lower position is one that t had before that
+    event, and s after.
     """
 
     _positions: dict[str, dict[str, int]] = {}  # event -> subscriber -> position

@@ -1,7 +1,7 @@
 """Faults as ordinary frame layers: loss, duplication, delay, reordering, corruption.
 
-They act on what a node sends, below the wire format. Each draws from a stream of its own, and each fault is
-written to the trace's table `faults`.
+They act on what a node sends, below the wire format. Each draws from a stream of its own, and each
+fault is written to the trace's table `faults`.
 """
 
 from __future__ import annotations

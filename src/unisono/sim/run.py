@@ -1,4 +1,4 @@
-"""Runs a scenario: builds the nodes, lets them publish and subscribe, checks, and says how it went."""
+"""Runs a scenario: builds the nodes, plans what they do, checks, says how it went."""
 
 from __future__ import annotations
 
@@ -149,7 +149,10 @@ class _Run:
                 self._publish_at(round(at), name, topic, kind.encode())
 
     def _publish_at(self, at: int, name: str, topic: str, payload: bytes) -> None:
-        self.world.at(at, lambda now: self.world.publish(name, topic, payload) and None)
+        def publish(now: int) -> None:
+            self.world.publish(name, topic, payload)
+
+        self.world.at(at, publish)
 
     def _plan_changes(self, start: int) -> None:
         """Subscribers add or drop a few topics at random times."""
@@ -173,7 +176,7 @@ class _Run:
                 self.world.subscribe(name, fresh, self.ticket())
             elif len(held) > 1:
                 topic = sorted(held)[int(pick * len(held))]
-                if f"{name}:" in "".join(self.world.pending):
+                if any(ticket.startswith(f"{name}:op") for ticket in self.world.pending):
                     return  # the subscription may not be effective yet
                 held.discard(topic)
                 self.world.unsubscribe(name, [topic], self.ticket())
@@ -185,11 +188,15 @@ class _Run:
         rng = stream(self.seed, "members")
         span = round(self.scenario.duration_s * SECOND)
         for name in self.names[self.scenario.nodes :]:
-            self.world.at(
-                start + rng.randrange(span), lambda now, n=name: self.world.add(self.node(n, True))
-            )
+            self._join_at(start + rng.randrange(span), name)
         for name in self.bystanders[: members.leaves]:
-            self.world.at(start + rng.randrange(span), lambda now, n=name: self.world.close(n))
+            self._leave_at(start + rng.randrange(span), name)
+
+    def _join_at(self, at: int, name: str) -> None:
+        self.world.at(at, lambda now: self.world.add(self.node(name, newcomer=True)))
+
+    def _leave_at(self, at: int, name: str) -> None:
+        self.world.at(at, lambda now: self.world.close(name))
 
     def _outcome(self, started_us: int) -> Outcome:
         checks = self.checks

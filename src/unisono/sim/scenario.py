@@ -1,4 +1,4 @@
-"""Scenarios: TOML files that say who publishes what to whom, over which network, with which faults."""
+"""Scenarios: TOML files that say who publishes what to whom, over which network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Subscribers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Nodes that come and go while events flow. They host managers; they neither publish nor listen."""
+    """Nodes that come and go while events flow. They only host managers."""
 
     joins: int = 0
     leaves: int = 0

@@ -1,8 +1,8 @@
 """The simulated event service: a per-topic root and a random tree over all nodes.
 
-An event goes from its publisher to the root of its topic, then down the tree, hop by hop, to the nodes that
-subscribe. Topics have different roots and trees, so events of different topics take different paths. Messages
-to one node (inbox topics) take the direct link between the two.
+An event goes from its publisher to the root of its topic, then down the tree, hop by hop, to the
+nodes that subscribe. Topics have different roots and trees, so events of different topics take
+different paths. Messages to one node (inbox topics) take the direct link between the two.
 """
 
 from __future__ import annotations

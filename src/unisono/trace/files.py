@@ -1,8 +1,8 @@
 """A recorder to Parquet parts through Arrow. Memory is bounded: a long run streams to disk.
 
-`<folder>/<table>/<writer>-<part>.parquet`. A part appears under its name only when it is complete, so a trace
-can be read at any time and a killed process loses at most the rows not yet written. Subscriptions are few and
-change when they end: their part is rewritten whole.
+`<folder>/<table>/<writer>-<part>.parquet`. A part appears under its name only when it is complete,
+so a trace can be read at any time and a killed process loses at most the rows not yet written.
+Subscriptions are few and change when they end: their part is rewritten whole.
 """
 
 from __future__ import annotations

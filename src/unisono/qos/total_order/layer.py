@@ -1,9 +1,11 @@
-"""The total order layer: routes each message to the part it is for, and moves managers between nodes.
+"""The total order layer: routes each message to the part it is for, and moves managers between
+nodes.
 
-A new view is installed in three steps: every member of the old view sends each member of the new one the
-managers that move to it (possibly none); a member serves the view once all of these have come; only then
-does it take the next view. So a topic has at most one serving manager at any time, also one that nobody has
-used yet. Messages for a topic that arrive meanwhile are parked; those that reach the wrong node are passed on.
+A new view is installed in three steps: every member of the old view sends each member of the new
+one the managers that move to it (possibly none); a member serves the view once all of these have
+come; only then does it take the next view. So a topic has at most one serving manager at any time,
+also one that nobody has used yet. Messages for a topic that arrive meanwhile are parked; those that
+reach the wrong node are passed on.
 """
 
 from __future__ import annotations
@@ -133,7 +135,9 @@ class TotalOrder(Layer):
         kind = "without a stamp"
         self.subscriber.ignored[kind] += 1
         row = {"at_us": now, "node": self._post.node_id, "kind": kind, "detail": event.id}
-        text = f"{event.publisher} publishes on {event.topic!r} without order; {event.id} is left out"
+        text = (
+            f"{event.publisher} publishes on {event.topic!r} without order; {event.id} is left out"
+        )
         return (Record("faults", row), Trouble(text))
 
     def reconnected(self, now: int) -> Effects:

@@ -1,16 +1,18 @@
 """One topic manager: numbers the events of its topic and takes part in the stamps of lower ones.
 
-Two topics are *related* when a subscription holds both, or when a lower topic is related to both (the
-fill). So the sequencing group of every topic - itself and the related topics above it - is a clique.
+Two topics are *related* when a subscription holds both, or when a lower topic is related to both
+(the fill). So the sequencing group of every topic - itself and the related topics above it - is a
+clique.
 
-Exact stamps. A stamp holds, for the event's own topic, its number; for each topic above, how many of its
-events come before; for each related topic below, how many had passed by this manager when the number was
-given (predecessor entries). *Causal hold*: a manager adds its number only after everything that the stamp
-already counts, of topics related to its own, has passed by; events of one topic never overtake each other.
-Invariant: `passed[w]` is the highest number of the lower topic w that this manager has stamped; all smaller
-ones have passed too, or were numbered before the relation began (up to the base). The latter are not
-predecessor entries: some may still be on their way and end up behind events that this manager numbered since.
-A subscriber therefore waits for them itself before it starts (`subscriber.py`).
+Exact stamps. A stamp holds, for the event's own topic, its number; for each topic above, how many
+of its events come before; for each related topic below, how many had passed by this manager when
+the number was given (predecessor entries). *Causal hold*: a manager adds its number only after
+everything that the stamp already counts, of topics related to its own, has passed by; events of one
+topic never overtake each other. Invariant: `passed[w]` is the highest number of the lower topic w
+that this manager has stamped; all smaller ones have passed too, or were numbered before the
+relation began (up to the base). The latter are not predecessor entries: some may still be on their
+way and end up behind events that this manager numbered since. A subscriber therefore waits for them
+itself before it starts (`subscriber.py`).
 
 What waits here is bounded by what the publishers have outstanding (`Limits.outstanding` each).
 
@@ -35,8 +37,8 @@ from unisono.qos.total_order.messages import (
     Related,
     RelatedTopic,
     RequestStamp,
-    Start,
     StampReady,
+    Start,
 )
 from unisono.qos.total_order.order import TopicOrder
 from unisono.qos.total_order.post import Post
@@ -61,7 +63,9 @@ class ManagerState(msgspec.Struct):
     ops: int = 0
     base: int = -1  # what the first one has told the new members; -1: that they will hear it
     telling: bool = False  # the first one is past relating the topics above
-    draining: list[str] = []  # old members of the group that the first one's earlier events must pass
+    draining: list[
+        str
+    ] = []  # old members of the group that the first one's earlier events must pass
     drains: list[Drain] = []  # questions of lower topics that cannot be answered yet
 
 
@@ -301,9 +305,7 @@ class TopicManager:
         state = self.state
         for message in [d for d in state.drains if state.passed[d.lower] >= d.number]:
             state.drains.remove(message)
-            self._post.to_topic(
-                Drained(message.lower, self._post.view, state.topic, message.op)
-            )
+            self._post.to_topic(Drained(message.lower, self._post.view, state.topic, message.op))
 
     def ask_start(self, message: AskStart) -> None:
         self._post.to_node(

@@ -1,7 +1,7 @@
 """The messages of the total order layer, each declared once.
 
-A `ToTopic` message is meant for whoever manages the topic; it carries the number of the view by which its
-sender found the manager, so that it can be passed on after a hand-over.
+A `ToTopic` message is meant for whoever manages the topic; it carries the number of the view by
+which its sender found the manager, so that it can be passed on after a hand-over.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class ToTopic(Control, frozen=True, array_like=True):
 
 
 class RequestStamp(ToTopic, frozen=True, array_like=True, tag="request-stamp"):
-    """Publisher -> manager of the event's topic. `turn` numbers a publisher's requests per topic."""
+    """Publisher -> manager. `turn` numbers a publisher's requests per topic."""
 
     event_id: str
     publisher: str
@@ -73,7 +73,8 @@ class Related(Control, frozen=True, array_like=True, tag="related"):
 class Base(ToTopic, frozen=True, array_like=True, tag="base"):
     """Lower manager -> higher: from number `base` + 1 on, the events of `lower` pass by you.
 
-    Sent twice: first with base -1 ("they soon will, wait with what counts them"), then with the number.
+    Sent twice: first with base -1 ("they soon will, wait with what counts them"), then with the
+    number.
     """
 
     lower: str
@@ -90,7 +91,7 @@ class BaseKnown(ToTopic, frozen=True, array_like=True, tag="base-known"):
 
 
 class Drain(ToTopic, frozen=True, array_like=True, tag="drain"):
-    """Lower manager -> higher: tell me when the events of `lower` up to `number` have passed by you."""
+    """Lower manager -> higher: tell me when `lower` has passed by you up to `number`."""
 
     lower: str
     number: int

@@ -1,7 +1,7 @@
 """Where the parts of the layer put their messages: addressed to a topic's manager or to a node.
 
-A message to this node itself is not sent but kept for the layer to take in when the current handler is
-done, so no part is ever entered twice at a time.
+A message to this node itself is not sent but kept for the layer to take in when the current handler
+is done, so no part is ever entered twice at a time.
 """
 
 from __future__ import annotations

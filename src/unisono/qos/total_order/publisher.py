@@ -1,7 +1,8 @@
-"""The publisher's part: ask the topic's manager for a stamp, publish the event when the stamp is complete.
+"""The publisher's part: ask the topic's manager for a stamp, publish the event when the stamp is
+complete.
 
-Stamping is pipelined: a request does not wait for the stamp before it. Requests of one topic are numbered
-and taken in that order (errata L2), so a publisher's events on one topic keep their order.
+Stamping is pipelined: a request does not wait for the stamp before it. Requests of one topic are
+numbered and taken in that order (errata L2), so a publisher's events on one topic keep their order.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Publisher:
             self._post.do(
                 Done(
                     event.id,
-                    f"no stamp within {self._patience_us / 1e6:g} s; topic {event.topic!r} is managed "
+                    f"no stamp within {self._patience_us / 1e6:g} s; {event.topic!r} is managed "
                     f"by {where}; whether it will still go out is unknown",
                 )
             )

@@ -1,15 +1,16 @@
 """The subscriber's part: the notify rule, the reorder buffer, and changing subscriptions.
 
-`clock`    per topic, the highest number that the stamps of untagged notifications counted. It only grows,
+`clock`    per topic, the highest number that the stamps of untagged notifications counted. It only
+grows,
            covers topics not (yet, or any more) subscribed, and never forgets (errata V2, V2b, V6).
-`upto`     per subscribed topic, every number up to here was seen: notified, tagged or given up (B1).
-Notify rule (errata V1): an event on T is in order iff its own number is above clock[T] and its entry for
-every other topic above T is not below the clock. Entries of topics below T (predecessors, exact stamps only)
-say what to wait for, not what to compare: they may be older than what is already known.
-An event is *ready* when everything its stamp counts on subscribed topics has been seen. An event that is not
-ready waits in the buffer until it is, or its time to live ends, or the buffer overflows; then what it waited
-for is given up, it is notified as gap_skipped, and what was given up will be tagged if it comes.
-Operations of one subscriber are serial (V7).
+`upto`     per subscribed topic, every number up to here was seen: notified, tagged or given up
+(B1). Notify rule (errata V1): an event on T is in order iff its own number is above clock[T] and
+its entry for every other topic above T is not below the clock. Entries of topics below T
+(predecessors, exact stamps only) say what to wait for, not what to compare: they may be older than
+what is already known. An event is *ready* when everything its stamp counts on subscribed topics has
+been seen. An event that is not ready waits in the buffer until it is, or its time to live ends, or
+the buffer overflows; then what it waited for is given up, it is notified as gap_skipped, and what
+was given up will be tagged if it comes. Operations of one subscriber are serial (V7).
 """
 
 from __future__ import annotations
@@ -327,7 +328,7 @@ class Subscriber:
         return True
 
     def _force(self, event: Event) -> None:
-        """Let the event go, or the earliest waiting one that precedes it; give up what it awaits."""
+        """Let the event go, or a waiting one that precedes it; give up what it awaits."""
         event = self._first_waiting(event)
         stamp = event.stamp
         assert stamp is not None
