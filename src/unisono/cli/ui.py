@@ -29,7 +29,7 @@ class Ui:
     def show(self, *renderables: Any) -> None:
         """Print for people; does nothing with `--json`."""
         if not self.as_json:
-            self.out.print(*renderables)
+            self.out.print(*renderables, soft_wrap=isinstance(renderables[0], str))
 
     def remark(self, text: str) -> None:
         self.err.print(text, style="dim", highlight=False)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from unisono.core.entropy import stream
+from unisono.core.events import Delivery
 from unisono.core.layer import Layer
 from unisono.core.limits import Limits
 from unisono.core.node import Node
@@ -15,12 +17,17 @@ from unisono.qos.membership import Membership, View
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.order import TopicOrder
 from unisono.sim.check import INVALID, VALID, Check, Checks, Witness
+from unisono.sim.detector import PatternDetector
 from unisono.sim.faults import fault_layers
 from unisono.sim.scenario import Scenario
 from unisono.sim.world import World
+from unisono.trace.files import write_tables
 from unisono.trace.memory import MemoryRecorder
+from unisono.trace.run import write_run
+from unisono.version import unisono_version
 
 SECOND = 1_000_000
+DETECTION = "detection"  # kind of a control row: a detector found its pattern
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -60,6 +67,8 @@ def _node_names(count: int) -> list[str]:
 
 
 class _Run:
+    """One run: who is who, what is planned, and an observer of the world."""
+
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.scenario = scenario
         self.seed = seed
@@ -73,7 +82,12 @@ class _Run:
         self.publishers = shuffled[:publishers]
         self.subscribers = shuffled[publishers : publishers + scenario.subscribers.count]
         self.bystanders = shuffled[publishers + scenario.subscribers.count :]
-        self.world = World(self.names, scenario.wan, seed, self.recorder, self.checks)
+        self.world = World(self.names, scenario.wan, seed, self.recorder, self)
+        self.detectors: dict[str, PatternDetector] = {}
+        if scenario.subscribers.pattern:
+            self.detectors = {
+                name: PatternDetector(scenario.subscribers.pattern) for name in self.subscribers
+            }
         self.held: dict[str, set[str]] = {}
         self._tickets = 0
 
@@ -101,6 +115,19 @@ class _Run:
         if scenario.reliable_links:
             layers.append(ReliableLinks(name, TotalOrder.controls, limits, resend_us=SECOND))
         return Node(name, layers, fault_layers(scenario.faults, name, self.seed), limits)
+
+    # What the world tells: the checkers hear all, the applications their notifications.
+
+    def published(self, node: str, event_id: str, topic: str, seq: int, now: int) -> None:
+        self.checks.published(node, event_id, topic, seq, now)
+
+    def delivered(self, node: str, delivery: Delivery) -> None:
+        self.checks.delivered(node, delivery)
+        detector = self.detectors.get(node)
+        if detector is not None and (found := detector.take(delivery)) is not None:
+            at_us, detail = delivery.delivered_us, " ".join(found)
+            row = {"at_us": at_us, "node": node, "kind": DETECTION, "detail": detail}
+            self.recorder.record("control", row)
 
     def ticket(self) -> str:
         self._tickets += 1
@@ -226,6 +253,24 @@ class _Run:
 def run_scenario(scenario: Scenario, seed: int) -> Outcome:
     """A pure function of scenario, seed and code version."""
     return _Run(scenario, seed).run()
+
+
+def write_outcome(folder: Path, scenario: Scenario, outcome: Outcome) -> None:
+    """A run folder: run.json and trace/."""
+    write_tables(folder / "trace", outcome.recorder.tables)
+    write_run(
+        folder,
+        {
+            "scenario": msgspec.to_builtins(scenario),
+            "seed": outcome.seed,
+            "version": unisono_version(),
+            "promises": [name for name in scenario.promises if name != "stuck"],
+            "settle_us": round(scenario.settle_s * SECOND),
+            "trace_sha256": outcome.trace_sha256,
+            "verdict": outcome.verdict,
+            "verdicts": {name: check.verdict for name, check in outcome.checks.items()},
+        },
+    )
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Subscribers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     least: int = 0  # 0: all topics
     most: int = 0
     change_every_s: float = 0.0  # > 0: add or drop random topics at random times, that often
+    pattern: str = ""  # kinds, one letter each: every subscriber looks for them in this order
 
 
 class Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -92,6 +93,8 @@ def check_scenario(scenario: Scenario) -> Scenario:
     ):
         if value < low:
             raise BadInput(f"{name} = {value} is below {low}")
+    if publishers.kinds > 26:
+        raise BadInput(f"publishers.kinds = {publishers.kinds} is above 26, the letters there are")
     if publishers.rate_per_s <= 0 or scenario.duration_s <= 0 or scenario.settle_s < 0:
         raise BadInput("rates and durations are positive")
     if not 0 <= subscribers.least <= subscribers.most <= scenario.topics:
@@ -109,6 +112,9 @@ def check_scenario(scenario: Scenario) -> Scenario:
             raise Unsupported(
                 "with events lost, an unbounded buffer needs hold_s, or it waits for ever"
             )
+    kinds = {chr(ord("a") + index) for index in range(publishers.kinds)}
+    if not kinds.issuperset(subscribers.pattern):
+        raise BadInput(f"subscribers.pattern: {subscribers.pattern!r} has kinds nobody publishes")
     for name in ("loss", "duplicate", "delay", "reorder", "corrupt"):
         if not 0 <= getattr(scenario.faults, name) <= 1:
             raise BadInput(f"faults.{name} is a probability")
