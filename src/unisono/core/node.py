@@ -72,11 +72,13 @@ class Node:
 
     def publish(self, topic: str, payload: bytes, now: int) -> tuple[str, list[Effect]]:
         """The new event's id, which is also the ticket of its acknowledgement, and the effects."""
+        topic = check_topic(topic)
+        payload = check_payload(payload, self.limits)
         self._seq += 1
         event = Event(
             id=f"{self.id}-{self._seq}",
-            topic=check_topic(topic),
-            payload=check_payload(payload, self.limits),
+            topic=topic,
+            payload=payload,
             publisher=self.id,
             seq=self._seq,
             published_us=now,

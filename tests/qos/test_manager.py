@@ -1,0 +1,140 @@
+"""Stamps and sequencing groups, with messages delivered in any order."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from managers import Bench
+
+from unisono.qos.total_order.manager import ManagerState
+
+TOPICS = tuple("abcdefgh")  # a has the highest priority
+subscriptions = st.lists(st.sets(st.sampled_from(TOPICS), min_size=1, max_size=4), max_size=6)
+seeds = st.integers(0, 2**32)
+
+
+def related(bench: Bench, subscribed: list[set[str]]) -> None:
+    for index, topics in enumerate(subscribed):
+        bench.relate(f"op{index}", topics)
+    bench.run()
+    assert bench.related == {f"op{index}" for index in range(len(subscribed))}
+
+
+@given(subscriptions, seeds)
+def test_every_sequencing_group_is_a_clique_and_holds_the_subscriptions(
+    subscribed: list[set[str]], seed: int
+) -> None:
+    bench = Bench(TOPICS, Random(seed))
+    related(bench, subscribed)
+    groups = {topic: set(manager.state.group) for topic, manager in bench.managers.items()}
+    for topics in subscribed:
+        for lower, higher in combinations(bench.order.upwards(topics), 2):
+            assert higher in groups[lower]
+    for topic, group in groups.items():
+        assert all(bench.order.above(other, topic) for other in group)
+        for lower, higher in combinations(bench.order.upwards(group), 2):
+            assert higher in groups[lower], f"{topic}: {lower} and {higher} are not related"
+
+
+@given(subscriptions, seeds)
+def test_the_fill_is_the_elimination_of_the_lowest_first(
+    subscribed: list[set[str]], seed: int
+) -> None:
+    """The groups are those of the errata's closure, computed here on sets."""
+    bench = Bench(TOPICS, Random(seed))
+    related(bench, subscribed)
+    edges = {frozenset(pair) for topics in subscribed for pair in combinations(sorted(topics), 2)}
+    for topic in reversed(TOPICS):
+        above = [t for t in TOPICS if t < topic and frozenset((t, topic)) in edges]
+        edges |= {frozenset(pair) for pair in combinations(above, 2)}
+    for topic, manager in bench.managers.items():
+        wanted = {t for t in TOPICS if t < topic and frozenset((t, topic)) in edges}
+        assert set(manager.state.group) == wanted
+
+
+@settings(deadline=None)
+@given(subscriptions, st.lists(st.sampled_from(TOPICS), max_size=25), seeds)
+def test_stamps_order_events_without_cycles_and_none_waits(
+    subscribed: list[set[str]], published: list[str], seed: int
+) -> None:
+    bench = Bench(TOPICS, Random(seed))
+    related(bench, subscribed)
+    events = {f"e{index}": topic for index, topic in enumerate(published)}
+    for event_id, topic in events.items():
+        bench.publish(event_id, topic)
+    bench.run()
+    assert bench.stamps.keys() == events.keys()  # nobody waits for ever
+    by_number = {(topic, bench.stamps[e][topic]): e for e, topic in events.items()}
+    assert len(by_number) == len(events)  # numbers are unique
+    before: dict[str, set[str]] = {}
+    for event, topic in events.items():
+        stamp = bench.stamps[event]
+        before[event] = {
+            by_number[other, number]
+            for other, count in stamp.items()
+            for number in range(1, count + 1)
+            if (other, number) != (topic, stamp[topic])
+        }
+    done: set[str] = set()
+    while len(done) < len(events):
+        free = {event for event in events if event not in done and before[event] <= done}
+        assert free, f"a cycle among {events.keys() - done}"
+        done |= free
+    for topics in subscribed:  # events that one subscriber holds are ordered, one way or the other
+        held = [event for event, topic in events.items() if topic in topics]
+        for one, other in combinations(held, 2):
+            assert (one in before[other]) != (other in before[one])
+
+
+@given(seeds)
+def test_a_publishers_requests_are_taken_in_their_order(seed: int) -> None:
+    bench = Bench("a", Random(seed))
+    for index in range(10):
+        bench.publish(f"e{index}", "a")
+    bench.run()
+    assert [bench.stamps[f"e{index}"]["a"] for index in range(10)] == list(range(1, 11))
+
+
+@given(subscriptions, st.lists(st.sampled_from(TOPICS), max_size=15), seeds)
+def test_a_manager_survives_being_packed_and_unpacked(
+    subscribed: list[set[str]], published: list[str], seed: int
+) -> None:
+    import msgspec
+
+    bench = Bench(TOPICS, Random(seed))
+    for index, topics in enumerate(subscribed):
+        bench.relate(f"op{index}", topics)
+    for index, topic in enumerate(published):
+        bench.publish(f"e{index}", topic)
+    for _ in range(20):
+        if bench.on_the_way:
+            bench.step()
+    for manager in bench.managers.values():
+        packed = msgspec.msgpack.encode(manager.state)
+        assert msgspec.msgpack.decode(packed, type=ManagerState) == manager.state
+        manager.state = msgspec.msgpack.decode(packed, type=ManagerState)
+    bench.run()
+    assert len(bench.stamps) == len(published)
+
+
+@given(subscriptions, st.lists(st.sampled_from(TOPICS), max_size=20), seeds)
+def test_relations_that_begin_amid_events_leave_none_waiting(
+    subscribed: list[set[str]], published: list[str], seed: int
+) -> None:
+    bench = Bench(TOPICS, Random(seed))
+    actions = [("relate", t) for t in subscribed] + [("publish", t) for t in published]
+    bench.rng.shuffle(actions)
+    for index, (kind, what) in enumerate(actions):
+        if kind == "relate":
+            bench.relate(f"op{index}", what)
+        else:
+            bench.publish(f"e{index}", str(what))
+        for _ in range(bench.rng.randrange(4)):
+            if bench.on_the_way:
+                bench.step()
+    bench.run()
+    assert len(bench.stamps) == len(published)
+    assert len(bench.related) == len(subscribed)
