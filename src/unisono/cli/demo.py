@@ -12,7 +12,7 @@ from unisono.cli.ui import Ui
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=1, help="seed of the simulations (1)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the simulations (0)")
     parser.add_argument("--out", type=Path, help="folder of this run (runs/demo-<time>)")
     parser.add_argument("--master", help="Spark master (this machine)")
 

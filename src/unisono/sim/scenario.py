@@ -70,7 +70,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         kept = ["phantoms"]
         if self.order == "total":
             kept += ["total-order", "topic-fifo", "duplicates"]
-        if not self.faults.lossy:
+        repaired = self.reliable_links and self.faults.only == "messages"
+        if repaired or not self.faults.lossy:
             kept += ["losses", "stuck"]
         return kept
 
