@@ -40,7 +40,9 @@ class Pair:
             elif isinstance(effect, Send):
                 for _ in range(self.rng.choice((0, 1)) + 1):
                     if self.rng.random() >= self.loss:
-                        self.put(self.now + self.rng.randrange(100_000), other, "frame", effect.message)
+                        self.put(
+                            self.now + self.rng.randrange(100_000), other, "frame", effect.message
+                        )
 
     def put(self, at: int, name: str, kind: str, what: object) -> None:
         self.tie += 1

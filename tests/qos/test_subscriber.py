@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from managers import Bench
 
-from unisono.core.effects import Effect, Notify, Send
+from unisono.core.effects import Effect, Notify, Send, Subscribe
 from unisono.core.events import Event, Stamp, Status
 from unisono.core.limits import Limits
 from unisono.qos.total_order import messages as msg
@@ -62,6 +62,9 @@ class Reader:
         for effect in collected:
             if isinstance(effect, Notify):
                 self.notified.append((effect.event.id, effect.status))
+            elif isinstance(effect, Subscribe) and effect.ticket is not None:
+                self.subscriber.listening(effect.ticket.partition("|")[2])
+                return self.collect()
         return [effect for effect in collected if isinstance(effect, Send)]
 
     def arrive(self, event_id: str, topic: str, stamp: Stamp, now: int = 0) -> None:

@@ -204,7 +204,9 @@ PRINTED = msgspec.structs.replace(SMALL_BUFFER, stamps="paper")
 UNORDERED_LINKS = msgspec.structs.replace(
     _scenario("two-topics"), wan=msgspec.structs.replace(PARTIAL.wan, fifo=False)
 )
-LATE_EVENTS = msgspec.structs.replace(PARTIAL, faults=Faults(delay=0.3, delay_ms=2000, only="events"))
+LATE_EVENTS = msgspec.structs.replace(
+    PARTIAL, faults=Faults(delay=0.3, delay_ms=2000, only="events")
+)
 
 BUGS = {
     "never tags": Bug(never_tags, SMALL_BUFFER, {"total-order"}),

@@ -34,7 +34,7 @@ class Record(Effect, frozen=True):
 
 
 class Subscribe(Effect, frozen=True):
-    """Down: receive these topics. A ticket is answered with Done once it is effective."""
+    """Down: receive these topics. With a ticket, `listening` is called once it is effective."""
 
     rank: ClassVar[int] = RANK_LISTEN
     topics: tuple[str, ...]

@@ -39,6 +39,10 @@ class Layer:
         """The node is about to leave; a layer that joins says Done("close") when it may."""
         return ()
 
+    def listening(self, ticket: str, now: int) -> Effects:
+        """A Subscribe of this layer, under a ticket that begins with its name, is effective."""
+        raise AssertionError(f"layer {self.name} did not subscribe under {ticket!r}")
+
     def reconnected(self, now: int) -> Effects:
         """The event service was away for a while; what was in flight may be lost."""
         return ()

@@ -27,7 +27,7 @@ from unisono.core.effects import (
 from unisono.core.events import EVERYONE, Control, Delivery, Event, inbox
 from unisono.core.layer import Effects, FrameLayer, Layer
 from unisono.core.limits import Limits, check_payload, check_topic
-from unisono.core.stack import TIMER_SEPARATOR, Stack
+from unisono.core.stack import SEPARATOR, Stack
 from unisono.core.wire import Codec, Rejected
 from unisono.errors import BadInput
 from unisono.trace import schema
@@ -59,7 +59,7 @@ class Node:
         self._joins = any(layer.joins for layer in layers)
         self._seq = 0
         self._position = 0
-        self._subscribed: dict[str, int] = {}  # topic -> from_us
+        self._subscribed_from: dict[str, int] = {}  # topic -> from_us
         self._tickets: dict[str, tuple[str, ...]] = {}  # subscribe operations under way
 
     # What the application asks for.
@@ -102,7 +102,7 @@ class Node:
         return self._out(self.stack.subscribe(fresh, ticket, now), now)
 
     def unsubscribe(self, topics: Sequence[str], ticket: str, now: int) -> list[Effect]:
-        unknown = [topic for topic in topics if topic not in self._subscribed]
+        unknown = [topic for topic in topics if topic not in self._subscribed_from]
         if unknown or not topics:
             raise BadInput(f"not subscribed: {', '.join(map(repr, unknown)) or 'no topic given'}")
         rows = [self._subscription(topic, now) for topic in topics]
@@ -110,7 +110,7 @@ class Node:
 
     def close(self, now: int) -> list[Effect]:
         """Leave: ends with Done("close") once the layers have handed over what others need."""
-        rows = [self._subscription(topic, now) for topic in tuple(self._subscribed)]
+        rows = [self._subscription(topic, now) for topic in tuple(self._subscribed_from)]
         effects = self.stack.close(now)
         if not self._joins:
             effects.append(Done(CLOSE))
@@ -123,10 +123,10 @@ class Node:
         return self._arrive(len(self.frame_layers), topic, frame, now)
 
     def timer(self, key: str, now: int) -> list[Effect]:
-        kind, _, rest = key.partition(TIMER_SEPARATOR)
+        kind, _, rest = key.partition(SEPARATOR)
         if kind != _FRAME_TIMER:
             return self._out(self.stack.timer(key, now), now)
-        index, _, local = rest.partition(TIMER_SEPARATOR)
+        index, _, local = rest.partition(SEPARATOR)
         out: list[Effect] = []
         self._frames(int(index), self.frame_layers[int(index)].timer(local, now), now, out)
         return out
@@ -135,12 +135,18 @@ class Node:
         """The event service is back after an interruption."""
         return self._out(self.stack.reconnected(now), now)
 
-    def subscribed(self, ticket: str, now: int) -> list[Effect]:
-        """The subscription of this ticket is effective (the driver or a layer says Done)."""
+    def listening(self, ticket: str, now: int) -> list[Effect]:
+        """The event service has made the Subscribe of this ticket effective."""
+        if SEPARATOR in ticket:  # a layer's own
+            return self._out(self.stack.listening(ticket, now), now)
+        return self._out([Done(ticket)], now)
+
+    def _subscribed(self, ticket: str, now: int) -> list[Effect]:
+        """Rows of the subscriptions that begin with this ticket, if it is one of theirs."""
         rows: list[Effect] = []
         for topic in self._tickets.pop(ticket, ()):
-            if topic not in self._subscribed:
-                self._subscribed[topic] = now
+            if topic not in self._subscribed_from:
+                self._subscribed_from[topic] = now
                 rows.append(self._row(topic, now, None))
         return rows
 
@@ -160,7 +166,7 @@ class Node:
             elif isinstance(effect, Notify):
                 self._deliver(effect, now, out)
             elif isinstance(effect, Done):
-                out.extend(self.subscribed(effect.ticket, now))
+                out.extend(self._subscribed(effect.ticket, now))
                 out.append(effect)
             else:
                 out.append(effect)
@@ -242,7 +248,7 @@ class Node:
         out.append(Deliver(delivery))
 
     def _subscription(self, topic: str, until_us: int) -> Record:
-        return self._row(topic, self._subscribed.pop(topic), until_us)
+        return self._row(topic, self._subscribed_from.pop(topic), until_us)
 
     def _row(self, topic: str, from_us: int, until_us: int | None) -> Record:
         row = {"subscriber": self.id, "topic": topic, "from_us": from_us, "until_us": until_us}

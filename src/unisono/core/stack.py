@@ -18,7 +18,7 @@ from unisono.core.effects import (
 from unisono.core.events import Control, Event, Status
 from unisono.core.layer import Effects, Layer
 
-TIMER_SEPARATOR = "|"
+SEPARATOR = "|"  # between a layer's name and its own names of timers and tickets
 
 
 class Stack:
@@ -80,10 +80,17 @@ class Stack:
         return out
 
     def timer(self, key: str, now: int) -> list[Effect]:
-        name, _, local = key.partition(TIMER_SEPARATOR)
+        name, _, local = key.partition(SEPARATOR)
         index = self._by_name[name]
         out: list[Effect] = []
         self._route(index, self.layers[index].timer(local, now), now, out)
+        return out
+
+    def listening(self, ticket: str, now: int) -> list[Effect]:
+        name, _, local = ticket.partition(SEPARATOR)
+        index = self._by_name[name]
+        out: list[Effect] = []
+        self._route(index, self.layers[index].listening(local, now), now, out)
         return out
 
     def _enter(self, effects: Effects, now: int) -> list[Effect]:
@@ -130,6 +137,6 @@ class Stack:
     def _named(self, index: int, effect: Effect) -> Effect:
         name = self.layers[index].name
         if isinstance(effect, SetTimer):
-            return SetTimer(f"{name}{TIMER_SEPARATOR}{effect.key}", effect.at_us)
+            return SetTimer(f"{name}{SEPARATOR}{effect.key}", effect.at_us)
         assert isinstance(effect, CancelTimer)
-        return CancelTimer(f"{name}{TIMER_SEPARATOR}{effect.key}")
+        return CancelTimer(f"{name}{SEPARATOR}{effect.key}")

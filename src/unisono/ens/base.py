@@ -14,6 +14,7 @@ class EventService(Protocol):
     reliable: bool  # nothing is lost while both ends live; else links repair what can be
     discovery_s: float  # within this time a question to everyone is answered
     max_frame_bytes: int | None
+    generation: int  # rises when the connection is lost: what was sent before may be lost too
 
     async def open(
         self,
@@ -29,7 +30,8 @@ class EventService(Protocol):
         """Hand over a frame; waits while the bus is full or away."""
 
     async def flush(self) -> None:
-        """Returns when the bus has taken what was published; ConnectionError if that is unknown."""
+        """Returns when the bus has taken what was published in this generation, else raises
+        ConnectionError."""
 
     async def subscribe(self, topic: str) -> None:
         """Effective on return: what is published from now on arrives."""

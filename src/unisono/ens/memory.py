@@ -60,6 +60,7 @@ class MemoryService:
 
     reliable = True
     max_frame_bytes: int | None = None
+    generation = 0
 
     def __init__(
         self, name: str, delay_ms: float = 0.0, jitter_ms: float = 0.0, seed: int = 0

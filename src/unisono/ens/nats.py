@@ -29,6 +29,7 @@ _PENDING_FRAMES = 1 << 16  # per subscription, not yet taken: NATS drops further
 _PENDING_BYTES = 1 << 28
 _FLUSH_S = 10
 _LOOK_AGAIN_S = 0.25
+_LOOK_SOON_S = 0.0002
 
 
 class NatsService:
@@ -46,6 +47,8 @@ class NatsService:
         self._client: Any = None
         self._subscriptions: dict[str, Any] = {}
         self._up = asyncio.Event()
+        self._down = asyncio.Event()
+        self.generation = 0
         self._closing = False
         self.max_frame_bytes: int | None = None
 
@@ -58,11 +61,14 @@ class NatsService:
         self._on_frame = on_frame
 
         async def disconnected() -> None:
+            self.generation += 1
             self._up.clear()
+            self._down.set()
             if not self._closing:
                 on_trouble(f"the connection to {self._server} is lost; waiting for it")
 
         async def reconnected() -> None:
+            self._down.clear()
             self._up.set()
             on_trouble(f"connected to {self._server} again; events sent meanwhile may be lost")
             on_reconnect()
@@ -118,10 +124,25 @@ class NatsService:
                 self._up.clear()
 
     async def flush(self) -> None:
+        # The client writes the PING of a flush ahead of what it still has queued, so the PONG proves
+        # nothing about that; wait until the queue is on the wire first.
+        while self._client.pending_data_size and self._client.is_connected:
+            await asyncio.sleep(_LOOK_SOON_S)
+        generation = self.generation
+        flushing = asyncio.ensure_future(self._client.flush(_FLUSH_S))
+        lost = asyncio.ensure_future(self._down.wait())
         try:
-            await self._client.flush(_FLUSH_S)
-        except (NatsError, OSError, TimeoutError) as problem:
-            raise ConnectionError(str(problem)) from None
+            await asyncio.wait((flushing, lost), return_when=asyncio.FIRST_COMPLETED)
+            if generation != self.generation or not flushing.done():
+                raise ConnectionError(f"the connection to {self._server} was lost")
+            try:
+                await flushing
+            except (NatsError, OSError, TimeoutError) as problem:
+                raise ConnectionError(str(problem)) from None
+        finally:
+            for task in (flushing, lost):
+                task.cancel()
+            await asyncio.gather(flushing, lost, return_exceptions=True)
 
     async def subscribe(self, topic: str) -> None:
         if topic in self._subscriptions:

@@ -35,6 +35,7 @@ SUPPORTED = ("none", "total")
 PLANNED = ("fifo", "causal", "real-time")
 _ENVELOPE_BYTES = 1 << 16  # room for the stamp and the header in a frame
 _FLUSH_TRACE_S = 5.0
+_CONNECT_S = 5.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +138,7 @@ def connect(
         discovery_s=discovery_s,
         patience_s=patience_s,
     )
-    return Connection(_service(url), options, limits or Limits())
+    return Connection(_service(url, options.patience_s), options, limits or Limits())
 
 
 def _check_guarantee(pattern: str, guarantee: str) -> None:
@@ -150,7 +151,7 @@ def _check_guarantee(pattern: str, guarantee: str) -> None:
     raise BadInput(f"order {guarantee!r} (for {pattern!r}) is unknown; use one of {SUPPORTED}")
 
 
-def _service(url: str) -> Callable[[], EventService]:
+def _service(url: str, patience_s: float) -> Callable[[], EventService]:
     """How to make the event service of an address."""
     try:
         parts = urlsplit(url)
@@ -181,7 +182,7 @@ def _service(url: str) -> Callable[[], EventService]:
         check_topic(space)
         credentials = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
         server = f"nats://{credentials}{parts.hostname}:{port or 4222}"
-        return lambda: NatsService(server, space)
+        return lambda: NatsService(server, space, connect_s=min(patience_s, _CONNECT_S))
     known = "memory:// and nats://"
     raise BadInput(f"{url!r} names no bus that is supported; use {known}")
 

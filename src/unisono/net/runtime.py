@@ -282,8 +282,7 @@ class Runtime:
                     for topic in item.topics:
                         await self._service.subscribe(topic)
                     if item.ticket is not None:
-                        self.carry(self.node.subscribed(item.ticket, self.now()))
-                        self._done(item.ticket, None)
+                        self.carry(self.node.listening(item.ticket, self.now()))
                 else:
                     for topic in item.topics:
                         await self._service.unsubscribe(topic)
@@ -309,10 +308,13 @@ class Runtime:
     async def _send_events(self, batch: list[Transmit]) -> None:
         """Hand over events, acknowledge them once the bus has them; again if that is unknown."""
         while batch:
+            generation = self._service.generation
             for item in batch:
                 await self._service.publish(item.topic, item.frame)
             try:
                 await self._service.flush()
+                if generation != self._service.generation:
+                    raise ConnectionError("the connection was lost on the way")
             except ConnectionError:
                 unsure = [item for item in batch if not item.again]
                 for item in unsure:

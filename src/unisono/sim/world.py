@@ -137,8 +137,7 @@ class World:
                 for topic in effect.topics:
                     self._service.subscribe(node.id, topic)
                 if effect.ticket is not None:
-                    self._carry(node, node.subscribed(effect.ticket, self.now))
-                    self._done(node, Done(effect.ticket))
+                    self._carry(node, node.listening(effect.ticket, self.now))
             elif isinstance(effect, Unsubscribe):
                 for topic in effect.topics:
                     self._service.unsubscribe(node.id, topic)

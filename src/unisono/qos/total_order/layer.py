@@ -37,6 +37,7 @@ from unisono.qos.total_order.publisher import PATIENCE_TIMER, Publisher
 from unisono.qos.total_order.subscriber import (
     CATCH_UP_TIMER,
     HOLD_TIMER,
+    LAYER,
     LOSSES_TIMER,
     Subscriber,
 )
@@ -53,7 +54,7 @@ def _everything(topic: str) -> bool:
 class TotalOrder(Layer):
     """See the package header for the guarantee."""
 
-    name: ClassVar[str] = "total-order"
+    name: ClassVar[str] = LAYER
     joins: ClassVar[bool] = True
     controls: ClassVar[tuple[type[Control], ...]] = (*msg.CONTROLS, *mb.CONTROLS)
 
@@ -139,6 +140,10 @@ class TotalOrder(Layer):
             f"{event.publisher} publishes on {event.topic!r} without order; {event.id} is left out"
         )
         return (Record("faults", row), Trouble(text))
+
+    def listening(self, ticket: str, now: int) -> Effects:
+        self.subscriber.listening(ticket)
+        return self._after((), now)
 
     def reconnected(self, now: int) -> Effects:
         self.subscriber.look_for_losses()

@@ -32,15 +32,18 @@ from unisono.core.effects import (
 )
 from unisono.core.events import Event, Stamp, Status
 from unisono.core.limits import Limits
+from unisono.core.stack import SEPARATOR
 from unisono.qos.total_order.messages import AskStart, Relate, Related, Start
 from unisono.qos.total_order.order import TopicOrder
 from unisono.qos.total_order.post import Post
 
+LAYER = "total-order"
 HOLD_TIMER = "hold"
 CATCH_UP_TIMER = "catch-up"
 LOSSES_TIMER = "losses"
 
 # How far a subscribe operation is.
+LISTENING = "listening"
 RELATING = "relating"
 CATCHING_UP = "catching-up"
 FINDING_START = "finding-start"
@@ -121,13 +124,19 @@ class Subscriber:
             self._post.do(Done(operation.ticket))
 
     def _ask(self, fresh: tuple[str, ...]) -> None:
-        """Listen first; then have the managers relate the topics."""
+        """Listen first: what is numbered after a manager has answered must arrive."""
         self._op += 1
-        self._post.do(Subscribe(fresh))
         self._fresh = fresh
-        everything = self._order.upwards({*self.subscribed, *fresh})
+        self._phase = LISTENING
+        self._post.do(Subscribe(fresh, f"{LAYER}{SEPARATOR}{self._op_name}"))
+
+    def listening(self, ticket: str) -> None:
+        """Next, have the managers relate the topics."""
+        if ticket != self._op_name or self._phase != LISTENING:
+            return
+        everything = self._order.upwards({*self.subscribed, *self._fresh})
         if len(everything) == 1:
-            self._ask_numbers(fresh, FINDING_START)
+            self._ask_numbers(self._fresh, FINDING_START)
             return
         self._phase = RELATING
         lowest, *above = everything

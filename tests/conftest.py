@@ -1,0 +1,27 @@
+"""Fixtures of the whole suite. One Spark session serves all: starting one takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+from servers import NatsServer
+
+from unisono.pipeline.session import spark_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session("unisono tests", shuffle_partitions=1)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def nats_server() -> Iterator[NatsServer]:
+    """A real nats-server on a free port, ended with the test."""
+    server = NatsServer()
+    server.start()
+    yield server
+    server.kill()
