@@ -1,0 +1,79 @@
+"""Everything under examples/ runs, on the embedded bus and on a real nats-server; so does the README."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from servers import NatsServer
+
+from unisono.pipeline.audit import audit
+from unisono.pipeline.read import open_trace
+
+ROOT = Path(__file__).parents[1]
+_PATIENCE_S = 120
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_S,
+        env={**os.environ, "PYTHONWARNINGS": "error::RuntimeWarning"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+@pytest.fixture(params=["memory", "nats"])
+def url(request: pytest.FixtureRequest) -> str:
+    if request.param == "memory":
+        return "memory://"
+    server: NatsServer = request.getfixturevalue("nats_server")
+    return server.url
+
+
+def test_replicas_end_equal(url: str, tmp_path: Path) -> None:
+    assert "equal: True" in run([str(ROOT / "examples" / "replicas.py"), url], tmp_path)
+
+
+def test_an_audited_run_is_valid(url: str, tmp_path: Path, spark: SparkSession) -> None:
+    run([str(ROOT / "examples" / "audited.py"), url, "traced"], tmp_path)
+    report = audit(spark, open_trace(spark, tmp_path / "traced"))
+    assert report.verdict == "valid"
+    assert report.rows["deliveries"] == 200 + 133
+    assert report.checks["losses"].violations == 0
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    here = Path(__file__).read_text()
+    for example in (ROOT / "examples").glob("*.py"):
+        assert example.name in here, f"add a test that runs {example.name}"
+
+
+def snippets() -> list[tuple[str, str]]:
+    found = []
+    for document in DOCUMENTS:
+        blocks = re.findall(r"```python\n(.*?)```", document.read_text(), re.S)
+        found += [(f"{document.name}-{index}", block) for index, block in enumerate(blocks)]
+    return found
+
+
+@pytest.mark.parametrize(("name", "code"), snippets(), ids=[name for name, _ in snippets()])
+def test_python_in_the_documents_runs(name: str, code: str, tmp_path: Path) -> None:
+    script = tmp_path / f"{name}.py"
+    script.write_text(code)
+    run([str(script)], tmp_path)
+
+
+def test_the_readme_has_an_example() -> None:
+    assert any(name.startswith("README.md") for name, _ in snippets())
