@@ -1,4 +1,5 @@
-"""Unisono: every subscriber hears the same events, in the same order, over any bus - and can prove it.
+"""Unisono: every subscriber hears the same events, in the same order, over any bus - and can prove
+it.
 
     import unisono
 

@@ -1,1 +1,1 @@
-"""Benchmarks that `unisono bench NAME` runs: each measures itself against a peer in the same run."""
+"""Benchmarks for `unisono bench NAME`: each measures a peer in the same run."""

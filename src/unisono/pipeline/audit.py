@@ -1,4 +1,4 @@
-"""The audit of one trace: three passes over the deliveries, each a Spark job.
+"""The audit of one trace: passes over the deliveries, each a Spark job.
 
 1. `census`: a plain group-by per table counts, validates, and numbers all names.
 2. `resolve`: by event; duplicates, phantoms, losses, latencies, deadline; kept on disk as integers.
@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from unisono.errors import BadInput
+from unisono.errors import BadInput, UnisonoError
 from unisono.pipeline import order, replay, resolve
 from unisono.pipeline.census import Census, take_census
 from unisono.pipeline.findings import (
@@ -27,6 +25,7 @@ from unisono.pipeline.findings import (
     places_of,
 )
 from unisono.pipeline.kernel import Longs
+from unisono.pipeline.plan import cut_time, make_plan
 from unisono.pipeline.progress import run_with_progress
 from unisono.pipeline.read import Trace
 from unisono.pipeline.report import CHECKS, Report, check_names
@@ -34,9 +33,6 @@ from unisono.pipeline.report import CHECKS, Report, check_names
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from rich.progress import Progress
-
-ROWS_PER_CELL = 2_000
-MOST_CELLS = 50_000
 
 
 def default_promises(trace: Trace, deadline_us: int | None) -> tuple[str, ...]:
@@ -62,8 +58,6 @@ def audit(
     What is not given comes from the trace's run.json; promises that nobody gave are all checks
     that can be judged. Raises BadInput for data that cannot be used.
     """
-    from pyspark.errors import PySparkException
-
     deadline_us = trace.run.deadline_us if deadline_us is None else deadline_us
     settle_us = (trace.run.settle_us or 0) if settle_us is None else settle_us
     if promises is None:
@@ -75,7 +69,9 @@ def audit(
         raise BadInput("a deadline or settling time cannot be negative")
     try:
         return _audit(spark, trace, promises, deadline_us, settle_us, progress)
-    except PySparkException as error:
+    except UnisonoError:
+        raise
+    except Exception as error:  # those of PySpark and of its gateway have no base in common
         raise _as_bad_input(trace, error) from error
 
 
@@ -98,27 +94,27 @@ def _audit(
             if table.is_text:  # parsed once, read by two passes
                 held.append(table.rows.persist(StorageLevel.DISK_ONLY))
         census: Census = step("count and validate", lambda: take_census(trace))
-        cells: Longs = step("sample", lambda: cut_time(trace.deliveries.rows, census.deliveries))
+        cuts_us: Longs = step(
+            "sample times", lambda: cut_time(trace.deliveries.rows, census.deliveries)
+        )
+        plan = make_plan(census, cuts_us)
         rows = resolve.tagged(trace.publications.rows, trace.deliveries.rows, census)
-        resolved = resolve.resolve(rows, census, cells, deadline_us, settle_us)
-        held.append(resolved.persist(StorageLevel.DISK_ONLY))
+        blocks = resolve.resolve(rows, census, plan, deadline_us, settle_us)
+        held.append(blocks.persist(StorageLevel.DISK_ONLY))
         events: resolve.EventSummary = step(
-            "by event", lambda: merge_events(resolve.summaries(resolved))
+            "by event", lambda: merge_events(resolve.summaries(blocks))
         )
         _refuse_published_twice(trace, events)
         streams: replay.StreamSummary = step(
             "by subscriber",
-            lambda: merge_streams(replay.replay(resolved, census, cells.size + 1)),
+            lambda: merge_streams(replay.replay(blocks, census, plan)),
         )
         _refuse_repeated_position(trace, census, streams)
         orders = order.GroupSummary([], None)
         if streams.reach:
-            per_cell = max(1, census.deliveries // (cells.size + 1))
-            per_group = max(1, order.ROWS_PER_GROUP // per_cell)
-            cell_groups = order.group_cells(streams.reach, cells.size + 1, per_group)
+            cell_groups = order.group_cells(streams.reach, plan.cells, order.CELLS_PER_GROUP)
             orders = step(
-                "compare orders",
-                lambda: merge_groups(order.disagreements(resolved, cell_groups)),
+                "compare orders", lambda: merge_groups(order.disagreements(blocks, cell_groups))
             )
         places = places_of(streams, orders)
         names = _event_names(trace.deliveries.rows, census, places)
@@ -126,20 +122,6 @@ def _audit(
         for frame in held:
             frame.unpersist()
     return build_report(census, events, streams, orders, names, promises, deadline_us)
-
-
-def cut_time(deliveries: DataFrame, rows: int) -> Longs:
-    """Boundaries that cut delivery times into cells of roughly equally many rows.
-
-    From a sample: where exactly they lie changes how work is grouped, never the result.
-    """
-    cells = min(MOST_CELLS, rows // ROWS_PER_CELL)
-    if cells < 2 * order.ROWS_PER_GROUP // ROWS_PER_CELL:
-        return np.zeros(0, np.int64)  # one group will do
-    fraction = min(1.0, 20 * cells / rows)
-    sample = deliveries.select("delivered_us").sample(fraction=fraction, seed=1).toArrow()
-    times = np.sort(sample["delivered_us"].to_numpy())
-    return np.unique(times[:: max(1, times.size // cells)])
 
 
 def _refuse_published_twice(trace: Trace, events: resolve.EventSummary) -> None:
@@ -175,7 +157,9 @@ def _event_names(deliveries: DataFrame, census: Census, places: set[Place]) -> d
 
 def _as_bad_input(trace: Trace, error: Exception) -> BadInput:
     """Spark's own refusal of a file, in one line. Anything else is a fault of ours: raised on."""
-    text = str(error).strip().splitlines()
-    if not any(mark in str(error) for mark in ("FAILED_READ_FILE", "CANNOT_READ", "CSV header")):
-        raise error
-    return BadInput(f"{trace.path}: Spark cannot read the files: {text[0] if text else error}")
+    marks = ("FAILED_READ_FILE", "CANNOT_READ", "CSV header")
+    for line in str(error).splitlines():
+        if any(mark in line for mark in marks):
+            reason = line.removeprefix(": org.apache.spark.SparkException: ")
+            return BadInput(f"{trace.path}: Spark cannot read the trace: {reason}")
+    raise error

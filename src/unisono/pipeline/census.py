@@ -46,7 +46,7 @@ class Census:
     sources: tuple[tuple[str, str], ...]  # the pairs (publisher, topic), numbered by their place
     publishers: tuple[str, ...]
     topics: tuple[str, ...]
-    positions: tuple[int, int]  # smallest and largest
+    positions: tuple[tuple[int, int, int], ...]  # by subscriber: how many, smallest, largest
     subscriptions: int | None
     intervals: Intervals | None
 
@@ -83,13 +83,21 @@ def take_census(trace: Trace) -> Census:
         sources=tuple(sources),
         publishers=tuple(sorted({publisher for publisher, _ in sources})),
         topics=names[1],
-        positions=(
-            min((row.min_position for row in deliveries), default=0),
-            max((row.max_position for row in deliveries), default=0),
-        ),
+        positions=_positions(deliveries, names[0]),
         subscriptions=None if subscriptions is None else len(subscriptions),
         intervals=None if subscriptions is None else _intervals(subscriptions, *names),
     )
+
+
+def _positions(
+    deliveries: list[Row], subscribers: tuple[str, ...]
+) -> tuple[tuple[int, int, int], ...]:
+    found: dict[str, tuple[int, int, int]] = {}
+    for row in deliveries:
+        count, low, high = found.get(row.subscriber, (0, row.min_position, row.max_position))
+        low, high = min(low, row.min_position), max(high, row.max_position)
+        found[row.subscriber] = count + row.rows, low, high
+    return tuple(found.get(name, (0, 0, 0)) for name in subscribers)
 
 
 DELIVERY_KEYS = ("subscriber", "status")

@@ -16,8 +16,6 @@ _IN_ORDER = STATUSES.index(IN_ORDER)
 _LATE = STATUSES.index(LATE)
 _DUPLICATE = STATUSES.index(DUPLICATE)
 
-NOT_JUDGED, NO_SOURCE = -2, -1  # in place of a source: order does not regard it; a phantom
-
 # Latencies are counted in buckets: 1024 for each power of two, so exact below 2048 us and
 # within 0.1 % above; negative ones (clocks that disagree) count at minus their size.
 FINE = 1024

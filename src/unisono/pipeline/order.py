@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from unisono.pipeline.kernel import Ints, Longs, ints, longs
+from unisono.pipeline import plan as p
+from unisono.pipeline.kernel import Ints, Longs
 from unisono.pipeline.order_kernel import THOROUGH, compare_pairs, peel
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-ROWS_PER_GROUP = 1_000_000
+CELLS_PER_GROUP = p.ROWS_PER_PARTITION // p.ROWS_PER_CELL
 
 
 class Disagreement(msgspec.Struct, frozen=True, order=True):
@@ -98,21 +99,20 @@ def compare(
     return GroupSummary([(int(one), int(other)) for one, other in pairs], witness)
 
 
-def disagreements(resolved: DataFrame, cell_groups: list[tuple[int, int]]) -> list[GroupSummary]:
-    """Compare the groups exactly."""
+def disagreements(blocks: DataFrame, cell_groups: list[tuple[int, int]]) -> list[GroupSummary]:
+    """Compare the groups exactly, over the blocks by cell."""
     from pyspark.sql import functions as F
 
-    session = resolved.sparkSession
     groups = 1 + max(group for _, group in cell_groups)
-    lookup = session.createDataFrame(cell_groups, "cell int, group int")
-    rows = (
-        resolved.where("summary is null and source >= -1")
-        .select("subscriber", "position", "event", "cell")
-        .join(F.broadcast(lookup), "cell")
-        .select("subscriber", "position", "event", "group")
+    lookup = blocks.sparkSession.createDataFrame(cell_groups, "key int, group int")
+    found = (
+        blocks.where(f"kind = {p.BY_CELL}")
+        .join(F.broadcast(lookup), "key")
         .repartitionById(groups, F.col("group"))
+        .select(F.lit(0).alias("key"), "payload")
+        .mapInArrow(_work, "summary binary")
+        .collect()
     )
-    found = rows.mapInArrow(_work, "summary binary").collect()
     return [msgspec.msgpack.decode(row.summary, type=GroupSummary) for row in found]
 
 
@@ -122,12 +122,12 @@ Batches = Iterator["pa.RecordBatch"]
 def _work(batches: Batches) -> Batches:
     import pyarrow as pa
 
-    held = list(batches)
-    if not held:
-        return
-    table = pa.Table.from_batches(held).combine_chunks()
-    held.clear()
-    summary = compare(ints(table["subscriber"]), longs(table["position"]), longs(table["event"]))
-    yield pa.RecordBatch.from_pydict(
-        {"summary": pa.array([msgspec.msgpack.encode(summary)], pa.binary())}
-    )
+    for records in p.assemble(batches, p.PLACE):
+        summary = compare(
+            p.column(records, "subscriber"),
+            p.column(records, "position"),
+            p.column(records, "event"),
+        )
+        yield pa.RecordBatch.from_pydict(
+            {"summary": pa.array([msgspec.msgpack.encode(summary)], pa.binary())}
+        )

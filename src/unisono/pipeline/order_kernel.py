@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unisono.pipeline.kernel import Bools, Ints, Longs, compiled
+from unisono.pipeline.kernel import Bools, Ints, Longs, bucket_rows, compiled
 
 # Beyond so many looks at rows, a pair of subscribers is left at its first disagreement instead of
 # searched for its closest one; the verdict and the count of pairs are the same.
@@ -18,21 +18,11 @@ THOROUGH = 2_000_000_000
 @compiled
 def peel(subscriber: Ints, event: Ints, events: int) -> Bools:
     """Which events can leave, each once it heads every sequence that has it."""
-    start = np.zeros(events + 1, np.int32)
-    for row in range(event.size):
-        start[event[row] + 1] += 1
-    for at in range(events):
-        start[at + 1] += start[at]
-    free = start[:-1].copy()
-    rows = np.empty(event.size, np.int32)
+    start, rows = bucket_rows(event, events)
     heads = np.zeros(events, np.int32)  # how many sequences the event heads
     ready = np.empty(events, np.int32)  # events that head all of theirs
     count = 0
     gone = np.zeros(events, np.bool_)
-    for row in range(event.size):
-        at = event[row]
-        rows[free[at]] = row
-        free[at] += 1
     for row in range(event.size):
         if row == 0 or subscriber[row] != subscriber[row - 1]:
             at = event[row]

@@ -1,58 +1,28 @@
 """Reads trace folders: Parquet, CSV with a header, or newline-delimited JSON, in one file or parts.
 
-What can be told from names, headers and Parquet footers is refused here, before Spark runs: a
-missing table or column, a wrong type. Values are converted exactly or become null; the audit's
-first pass counts nulls where none may be, and only then `Table.example` looks for the culprit.
+Values are converted exactly or become null; the audit's first pass counts nulls where none may be,
+and only then `Table.example` reads the table again to name the culprit.
 """
 
 from __future__ import annotations
 
-import csv
-import json
+import re
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from unisono.errors import BadInput
-from unisono.trace.schema import (
-    DELIVERIES,
-    PUBLICATIONS,
-    STATUSES,
-    SUBSCRIPTIONS,
-    TABLES,
-    Column,
-)
+from unisono.pipeline.locate import USED, Parts, check_folder, find_parts
+from unisono.trace.schema import DELIVERIES, PUBLICATIONS, STATUSES, SUBSCRIPTIONS, Column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-Format = Literal["parquet", "csv", "ndjson"]
-SUFFIXES: dict[str, Format] = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".ndjson": "ndjson",
-    ".jsonl": "ndjson",
-    ".json": "ndjson",
-}
 MALFORMED = "_malformed"  # holds the text of a line that is no row at all
 FILE = "_file"
-
-# The columns that the audit reads; others, ours or foreign, are left alone.
-USED: dict[str, tuple[Column, ...]] = {
-    table: tuple(column for column in TABLES[table] if column.name != "size")
-    for table in (PUBLICATIONS, DELIVERIES, SUBSCRIPTIONS)
-}
-
-
-class Parts(NamedTuple):
-    """Files of one table that are read in the same way."""
-
-    format: Format
-    columns: tuple[str, ...]
-    files: tuple[Path, ...]
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -113,10 +83,7 @@ class Trace:
 def open_trace(spark: SparkSession, path: Path | str) -> Trace:
     """Open a run folder (with `trace/` and `run.json`) or a trace folder."""
     path = Path(path)
-    if not path.exists():
-        raise BadInput(f"{path}: no such folder")
-    if not path.is_dir():
-        raise BadInput(f"{path}: a trace is a folder of tables, this is a file")
+    check_folder(path)
     folder = path / "trace" if (path / "trace").is_dir() else path
     publications = _table(spark, folder, PUBLICATIONS)
     deliveries = _table(spark, folder, DELIVERIES)
@@ -142,109 +109,11 @@ def read_run(path: Path) -> Run:
 
 
 def _table(spark: SparkSession, folder: Path, name: str) -> Table | None:
-    places = [folder / name, *(folder / f"{name}{suffix}" for suffix in SUFFIXES)]
-    found = [place for place in places if place.exists()]
-    if not found:
+    parts = find_parts(folder, name)
+    if not parts:
         return None
-    if len(found) > 1:
-        both = " and ".join(place.name for place in found[:2])
-        raise BadInput(f"{folder}: table {name} is there twice: {both}")
-    groups: dict[tuple[Format, tuple[str, ...]], list[Path]] = {}
-    for file in _files(found[0]):
-        format_ = SUFFIXES[file.suffix]
-        groups.setdefault((format_, _columns(file, format_, name)), []).append(file)
-    parts = tuple(Parts(*key, tuple(files)) for key, files in groups.items())
     raw = reduce(lambda a, b: a.unionByName(b), (_raw(spark, name, group) for group in parts))
     return Table(name, parts, _typed(raw, name), raw)
-
-
-def _files(place: Path) -> list[Path]:
-    """The part files of a table, in the order of their names."""
-    if place.is_file():
-        if place.suffix not in SUFFIXES:
-            raise BadInput(f"{place}: expected a folder of parts, or a name with an ending")
-        return [place]
-    files = sorted(
-        file
-        for file in place.rglob("*")
-        if file.is_file() and not any(p[0] in "._" for p in file.relative_to(place).parts)
-    )
-    strange = [file for file in files if file.suffix not in SUFFIXES]
-    if strange:
-        raise BadInput(f"{strange[0]}: not one of {', '.join(SUFFIXES)}")
-    if not files:
-        raise BadInput(f"{place}: the folder holds no part files")
-    return files
-
-
-def _columns(file: Path, format_: Format, table: str) -> tuple[str, ...]:
-    """The usable columns of one file, after checking that the required ones are there."""
-    empty: tuple[str, ...] = ()  # there, but without any value and so without a type
-    try:
-        if format_ == "parquet":
-            columns, empty = _parquet_columns(file, table)
-        elif format_ == "csv":
-            with file.open(newline="", encoding="utf-8-sig") as lines:
-                columns = tuple(next(csv.reader(lines), ()))
-        else:
-            columns = _ndjson_columns(file, table)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{file}: cannot be read as {format_}: {error}") from error
-    have = {*columns, *empty}
-    missing = [spec.name for spec in USED[table] if spec.required and spec.name not in have]
-    if missing:
-        raise BadInput(
-            f"{file}: no column {missing[0]}; table {table} needs "
-            f"{', '.join(spec.name for spec in USED[table] if spec.required)}"
-        )
-    if len(set(columns)) < len(columns):
-        raise BadInput(f"{file}: two columns have the same name")
-    return columns
-
-
-def _parquet_columns(file: Path, table: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The used columns that have the right type, and those that hold nulls only."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from pyarrow import types as is_
-
-    try:
-        schema = pq.read_schema(file)
-    except pa.ArrowException as error:
-        raise BadInput(f"{file}: not a Parquet file: {error}") from error
-    usable, empty = [], []
-    for spec in USED[table]:
-        if schema.get_field_index(spec.name) < 0:
-            continue
-        found = schema.field(spec.name).type
-        kind = found.value_type if is_.is_dictionary(found) else found
-        if spec.type == "int64":
-            right = is_.is_integer(kind) and not is_.is_uint64(kind)
-        else:
-            right = is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)
-        if is_.is_null(kind) and spec.nullable:
-            empty.append(spec.name)
-        elif right:
-            usable.append(spec.name)
-        else:
-            raise BadInput(f"{file}: column {spec.name} is {found}, expected {spec.type}")
-    return tuple(usable), tuple(empty)
-
-
-def _ndjson_columns(file: Path, table: str) -> tuple[str, ...]:
-    """Every used column, unless the first line shows that a column is not there at all."""
-    every = tuple(spec.name for spec in USED[table])
-    with file.open(encoding="utf-8-sig") as lines:
-        first = next((line for line in lines if line.strip()), None)
-    if first is None:
-        return every
-    try:
-        row = json.loads(first)
-    except ValueError:
-        row = None
-    if not isinstance(row, dict):
-        raise BadInput(f"{file}: expected one JSON object a line, found {first.strip()[:60]!r}")
-    return tuple(spec.name for spec in USED[table] if spec.nullable or spec.name in row)
 
 
 def _raw(spark: SparkSession, table: str, parts: Parts) -> DataFrame:
@@ -259,9 +128,11 @@ def _raw(spark: SparkSession, table: str, parts: Parts) -> DataFrame:
         StructField(name, kinds[specs[name].type] if name in specs else StringType())
         for name in parts.columns
     ]
-    # Paths are taken as they are: a name with a star or a bracket in it is no pattern.
-    reader = spark.read.option("__globPaths__", "false")
-    paths = [f"file://{file.resolve()}" for file in parts.files]
+    # Spark takes paths for patterns: a star or a bracket in a name must stand for itself.
+    paths = [
+        "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", str(file.resolve())) for file in parts.files
+    ]
+    reader = spark.read
     if is_parquet:
         rows = reader.schema(StructType(fields)).parquet(*paths).withColumn(MALFORMED, F.lit(None))
     else:

@@ -1,11 +1,15 @@
 """The pass by subscriber: each one's deliveries in the order of its positions, as a stream.
 
-One sort on a packed integer key, then one compiled loop that carries its state from batch to
-batch. It checks that positions are unique, counts FIFO descents per publisher and per publisher
-and topic, and looks for inversions: a judged delivery after one whose event is later in reference
-order. If two subscribers disagree on two events, at least one of them has the two inverted
-against any fixed order; so without inversions the total order holds, and with them `reach` tells
-which slices ("cells") of reference time must be compared exactly (see `order.py`).
+Chunk after chunk is sorted and run through one compiled loop that carries its state along. It
+checks that positions are unique, counts FIFO descents per publisher and per publisher and topic,
+and looks for inversions: a judged delivery after one whose event is later in reference order. If
+two subscribers disagree on two events, at least one of them has the two inverted against any
+fixed order; so without inversions the total order holds, and with them `reach` tells which cells
+of reference time must be compared exactly (see `order.py`).
+
+A descent is a judged delivery whose publisher_seq is smaller than that of the judged delivery
+just before it from the same publisher (and topic) to the same subscriber. Equal numbers state no
+order and are none.
 """
 
 from __future__ import annotations
@@ -16,15 +20,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from unisono.pipeline import plan as p
 from unisono.pipeline.census import Census
-from unisono.pipeline.event_kernel import NOT_JUDGED
-from unisono.pipeline.kernel import Ints, Longs, compiled, ints, longs
+from unisono.pipeline.kernel import Ints, Longs, compiled
+from unisono.pipeline.plan import NOT_JUDGED
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-ROWS_PER_PARTITION = 1_000_000
 
 
 class Descent(msgspec.Struct, frozen=True, order=True):
@@ -48,28 +51,23 @@ class StreamSummary(msgspec.Struct, frozen=True):
     reach: dict[int, int]  # cell -> the furthest cell inverted against it
 
 
-def replay(resolved: DataFrame, census: Census, cells: int) -> list[StreamSummary]:
-    """Run the pass; `cells` is how many cells reference time was cut into."""
-    rows = in_delivery_order(resolved, census)
-    found = rows.mapInArrow(_worker(census, cells), "summary binary").collect()
+def replay(blocks: DataFrame, census: Census, plan: p.Plan) -> list[StreamSummary]:
+    """Run the pass over the blocks by chunk."""
+    found = by_chunk(blocks, plan).mapInArrow(_worker(census, plan), "summary binary").collect()
     return [msgspec.msgpack.decode(row.summary, type=StreamSummary) for row in found]
 
 
-def in_delivery_order(resolved: DataFrame, census: Census) -> DataFrame:
-    """All deliveries of a subscriber in one partition, by position."""
+def by_chunk(blocks: DataFrame, plan: p.Plan) -> DataFrame:
+    """All blocks of a subscriber in one partition, chunk after chunk."""
     from pyspark.sql import functions as F
 
-    rows = resolved.where("summary is null").drop("summary")
-    subscribers = max(1, len(census.subscribers))
-    partitions = min(subscribers, max(1, -(-census.deliveries // ROWS_PER_PARTITION)))
-    rows = rows.repartitionById(partitions, F.col("subscriber") % partitions)
-    low, high = census.positions
-    bits = (high - low).bit_length()
-    if bits + subscribers.bit_length() < 63:
-        # One integer to sort by is radix-sorted; a pair would be compared row by row.
-        key = F.shiftleft(F.col("subscriber").cast("bigint"), bits) + (F.col("position") - low)
-        return rows.sortWithinPartitions(key)
-    return rows.sortWithinPartitions("subscriber", "position")
+    parts = int(plan.partition_of_chunk.max()) + 1
+    return (
+        blocks.where(f"kind = {p.BY_CHUNK}")
+        .repartitionById(parts, F.col("part"))
+        .select("key", "payload")
+        .sortWithinPartitions("key")
+    )
 
 
 # Places in `state`.
@@ -143,7 +141,7 @@ def stream(
 Batches = Iterator["pa.RecordBatch"]
 
 
-def _worker(census: Census, cells: int) -> Callable[[Batches], Batches]:
+def _worker(census: Census, plan: p.Plan) -> Callable[[Batches], Batches]:
     publisher_of_source = census.publisher_of_source()
     publishers = len(census.publishers)
 
@@ -155,12 +153,14 @@ def _worker(census: Census, cells: int) -> Callable[[Batches], Batches]:
         by_publisher = np.full((publishers, 3), -1, np.int64)
         by_source = np.full((publisher_of_source.size, 3), -1, np.int64)
         found = {"fifo": np.zeros(7, np.int64), "topic-fifo": np.zeros(7, np.int64)}
-        reach = np.full(cells, -1, np.int32)
-        for batch in batches:
+        reach = np.full(plan.cells, -1, np.int32)
+        for records in p.assemble(batches, p.DELIVERY):
+            records = records[np.lexsort((records["position"], records["subscriber"]))]
             stream(
-                ints(batch["subscriber"]), longs(batch["position"]), longs(batch["event"]),
-                longs(batch["reference_us"]), ints(batch["cell"]), ints(batch["source"]),
-                longs(batch["publisher_seq"]), publisher_of_source, state, by_publisher,
+                p.column(records, "subscriber"), p.column(records, "position"),
+                p.column(records, "event"), p.column(records, "reference_us"),
+                p.column(records, "cell"), p.column(records, "source"),
+                p.column(records, "publisher_seq"), publisher_of_source, state, by_publisher,
                 by_source, found["fifo"], found["topic-fifo"], reach,
             )  # fmt: skip
             if state[REPEATED]:

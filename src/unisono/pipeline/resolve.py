@@ -3,40 +3,34 @@
 Publications and deliveries travel in one shuffle by event id, four columns wide; each partition is
 then one Arrow table on which compiled loops settle all that concerns single events: duplicates,
 phantoms, losses, latencies, and the event's reference time (its first judged delivery anywhere).
-What is left for the later passes are integers. One partition holds about a million rows, so
-memory does not grow with the trace.
+What the later passes need leaves in blocks (see `plan.py`). One partition holds about a million
+rows, so memory does not grow with the trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from unisono.pipeline import event_kernel as k
+from unisono.pipeline import plan as p
 from unisono.pipeline.census import Census
-from unisono.pipeline.kernel import Longs, ints, longs
+from unisono.pipeline.kernel import Bools, Ints, Longs, bucket_rows, ints, longs
 from unisono.trace.schema import IN_ORDER, STATUSES
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-ROWS_PER_PARTITION = 1_000_000
-_ROWS_PER_BATCH = 100_000
-
-# `event` is a number that is unique in the trace, `source` a pair (publisher, topic) of the census
-# or NOT_JUDGED or NO_SOURCE, `cell` the slice of reference time that the event falls into.
-RESOLVED = (
-    "subscriber int, position bigint, event bigint, reference_us bigint, cell int, source int, "
-    "publisher_seq bigint, summary binary"
-)
+_RECORDS_PER_BLOCK = 25_000  # about a megabyte
 
 
 class Missed(msgspec.Struct, frozen=True):
-    """A witness against one event: who, which event, the key that makes the smallest win."""
+    """A witness against one event; of several the one with the smallest key is told."""
 
     key: tuple[int, ...]
     subscriber: str
@@ -94,119 +88,166 @@ def tagged(publications: DataFrame, deliveries: DataFrame, census: Census) -> Da
 
 
 def resolve(
-    rows: DataFrame, census: Census, cells: Longs, deadline_us: int | None, settle_us: int
+    rows: DataFrame, census: Census, plan: p.Plan, deadline_us: int | None, settle_us: int
 ) -> DataFrame:
-    """The rows of `tagged` as RESOLVED deliveries, plus one row with a summary per partition."""
+    """The rows of `tagged` as blocks of all three kinds."""
     total = census.publications + census.deliveries
-    partitions = max(1, -(-total // ROWS_PER_PARTITION))
-    worker = _worker(census, cells, deadline_us, settle_us)
-    return rows.repartition(partitions, "event_id").mapInArrow(worker, RESOLVED)
+    partitions = max(1, -(-total // p.ROWS_PER_PARTITION))
+    worker = _worker(census, plan, -1 if deadline_us is None else deadline_us, settle_us)
+    return rows.repartition(partitions, "event_id").mapInArrow(worker, p.BLOCK)
 
 
-def summaries(resolved: DataFrame) -> list[EventSummary]:
-    found = resolved.where("summary is not null").select("summary").collect()
-    return [msgspec.msgpack.decode(row.summary, type=EventSummary) for row in found]
+def summaries(blocks: DataFrame) -> list[EventSummary]:
+    found = blocks.where(f"kind = {p.SUMMARY}").select("payload").collect()
+    return [msgspec.msgpack.decode(row.payload, type=EventSummary) for row in found]
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """The rows of some events, all of each."""
+
+    names: Any  # Arrow array of event ids, by code
+    code: Ints
+    tag: Ints
+    number: Longs
+    at_us: Longs
+    publication: Ints
+    start: Ints
+    rows: Ints
 
 
 Batches = Iterator["pa.RecordBatch"]
 
 
 def _worker(
-    census: Census, cells: Longs, deadline_us: int | None, settle_us: int
+    census: Census, plan: p.Plan, deadline_us: int, settle_us: int
 ) -> Callable[[Batches], Batches]:
-    topic_of_source = census.topic_of_source()
-    subscribers = census.subscribers
-    intervals = census.intervals
-    deadline = -1 if deadline_us is None else deadline_us
-
     def work(batches: Batches) -> Batches:
         import pyarrow as pa
         from pyspark import TaskContext
 
         held = list(batches)
-        if not held:
+        if not sum(batch.num_rows for batch in held):
             return
         table = pa.Table.from_batches(held).combine_chunks()
         held.clear()
-        encoded = table["event_id"].chunk(0).dictionary_encode() if table.num_rows else None
-        if encoded is None:
-            return
-        names = encoded.dictionary
+        encoded = table["event_id"].chunk(0).dictionary_encode()
         code, tag = ints(encoded.indices), ints(table["tag"])
-        number, at_us = longs(table["number"]), longs(table["at_us"])
-        publication, start, rows, again = k.group_by_event(code, tag, len(names))
-        judged, reference_us, counts, witnesses, histogram, sum_us = k.judge_events(
-            tag, number, at_us, publication, start, rows, len(subscribers), deadline
-        )
-        found = np.zeros(k.N_LOSSES, np.int64)
-        if intervals is not None:
-            found = k.find_losses(
-                tag, number, at_us, publication, start, rows, topic_of_source,
-                intervals.start, intervals.subscriber, intervals.from_us, intervals.until_us,
-                len(subscribers), settle_us,
-            )  # fmt: skip
-
-        def told(row: int, *key: int, **more: int) -> Missed:
-            return Missed(key, subscribers[tag[row] >> 3], names[int(code[row])].as_py(), more)
-
-        told_of: dict[str, Missed] = {}
-        if (row := int(witnesses[k.DUPLICATE_ROW])) >= 0:
-            place = int(number[row])
-            first = int(number[witnesses[k.DUPLICATE_FIRST]])
-            told_of["duplicates"] = told(row, int(tag[row] >> 3), place, first=first, again=place)
-        if (row := int(witnesses[k.PHANTOM_ROW])) >= 0:
-            place = int(number[row])
-            told_of["phantoms"] = told(row, int(tag[row] >> 3), place, position=place)
-        if (row := int(witnesses[k.DEADLINE_ROW])) >= 0:
-            place = int(number[row])
-            late = int(at_us[row] - at_us[publication[code[row]]])
-            told_of["deadline"] = told(
-                row, -late, int(tag[row] >> 3), place, position=place, latency_us=late
-            )
-        if found[k.LOST]:
-            row = int(found[k.LOST_PUBLICATION])
-            who = int(found[k.LOST_SUBSCRIBER])
-            when = int(at_us[row])
-            told_of["losses"] = Missed(
-                (when, -int(tag[row]), int(number[row]), who),
-                subscribers[who],
-                names[int(code[row])].as_py(),
-                {"published_us": when},
-            )
-        used = np.flatnonzero(histogram)
-        summary = EventSummary(
-            published_twice=names[int(code[again])].as_py() if again >= 0 else None,
-            duplicates=int(counts[k.DUPLICATES]),
-            phantoms=int(counts[k.PHANTOMS]),
-            deadline_misses=int(counts[k.DEADLINES]),
-            expected=int(found[k.EXPECTED]),
-            lost=int(found[k.LOST]),
-            unsettled=int(found[k.UNSETTLED]),
-            latencies=int(counts[k.LATENCIES]),
-            latency_sum_us=sum_us,
-            latency_max_us=int(counts[k.LONGEST_US]),
-            latency_buckets={int(at): int(histogram[at]) for at in used},
-            witnesses=told_of,
-        )
+        publication, start, rows, again = k.group_by_event(code, tag, len(encoded.dictionary))
+        part = _Partition(
+            encoded.dictionary, code, tag, longs(table["number"]), longs(table["at_us"]),
+            publication, start, rows,
+        )  # fmt: skip
+        judged, reference_us, summary = _settle(part, again, census, deadline_us, settle_us)
         context = TaskContext.get()
         base = (context.partitionId() if context else 0) << 32
-        event = code[rows]
-        source = np.where(publication >= 0, -1 - tag[publication], k.NO_SOURCE)[event]
-        out: dict[str, Any] = {
-            "subscriber": tag[rows] >> 3,
-            "position": number[rows],
-            "event": base + event.astype(np.int64),
-            "reference_us": reference_us[event],
-            "cell": np.searchsorted(cells, reference_us, side="right").astype(np.int32)[event],
-            "source": np.where(judged[rows], source, k.NOT_JUDGED).astype(np.int32),
-            "publisher_seq": np.where(source >= 0, number[publication[event]], 0),
-        }
-        for low in range(0, rows.size, _ROWS_PER_BATCH):
-            part = {name: pa.array(v[low : low + _ROWS_PER_BATCH]) for name, v in out.items()}
-            part["summary"] = pa.nulls(len(part["event"]), pa.binary())
-            yield pa.RecordBatch.from_pydict(part)
-        last = {name: pa.array([0], pa.from_numpy_dtype(v.dtype)) for name, v in out.items()}
-        last["summary"] = pa.array([msgspec.msgpack.encode(summary)], pa.binary())
-        yield pa.RecordBatch.from_pydict(last)
+        records = _records(part, judged, reference_us, plan, base)
+        yield _block(p.SUMMARY, 0, 0, msgspec.msgpack.encode(summary))
+        chunk = plan.chunk_of(records["subscriber"], records["position"])
+        yield from _blocks(p.BY_CHUNK, chunk, plan.partition_of_chunk, records)
+        records = records[records["source"] != p.NOT_JUDGED]
+        places = np.empty(records.size, p.PLACE)
+        for name in p.PLACE.names or ():
+            places[name] = records[name]
+        nowhere = np.zeros(plan.cells, np.int32)  # known only after the pass by subscriber
+        yield from _blocks(p.BY_CELL, p.column(records, "cell"), nowhere, places)
 
     return work
+
+
+def _settle(
+    part: _Partition, again: int, census: Census, deadline_us: int, settle_us: int
+) -> tuple[Bools, Longs, EventSummary]:
+    """All that concerns single events; also which rows are judged, and reference times."""
+    subscribers = len(census.subscribers)
+    rows = (part.tag, part.number, part.at_us, part.publication, part.start, part.rows)
+    judged, reference_us, counts, witnesses, histogram, sum_us = k.judge_events(
+        *rows, subscribers, deadline_us
+    )
+    losses = np.zeros(k.N_LOSSES, np.int64)
+    if (of := census.intervals) is not None:
+        losses = k.find_losses(
+            *rows, census.topic_of_source(), of.start, of.subscriber, of.from_us, of.until_us,
+            subscribers, settle_us,
+        )  # fmt: skip
+    summary = EventSummary(
+        published_twice=part.names[int(part.code[again])].as_py() if again >= 0 else None,
+        duplicates=int(counts[k.DUPLICATES]),
+        phantoms=int(counts[k.PHANTOMS]),
+        deadline_misses=int(counts[k.DEADLINES]),
+        expected=int(losses[k.EXPECTED]),
+        lost=int(losses[k.LOST]),
+        unsettled=int(losses[k.UNSETTLED]),
+        latencies=int(counts[k.LATENCIES]),
+        latency_sum_us=sum_us,
+        latency_max_us=int(counts[k.LONGEST_US]),
+        latency_buckets={int(at): int(histogram[at]) for at in np.flatnonzero(histogram)},
+        witnesses=_witnesses(part, census, witnesses, losses),
+    )
+    return judged, reference_us, summary
+
+
+def _witnesses(part: _Partition, census: Census, rows: Longs, losses: Longs) -> dict[str, Missed]:
+    told: dict[str, Missed] = {}
+
+    def tell(check: str, row: int, who: int, key: tuple[int, ...], **numbers: int) -> None:
+        name = part.names[int(part.code[row])].as_py()
+        told[check] = Missed(key, census.subscribers[who], name, numbers)
+
+    if (row := int(rows[k.DUPLICATE_ROW])) >= 0:
+        who, place = int(part.tag[row] >> 3), int(part.number[row])
+        first = int(part.number[rows[k.DUPLICATE_FIRST]])
+        tell("duplicates", row, who, (who, place), first=first, again=place)
+    if (row := int(rows[k.PHANTOM_ROW])) >= 0:
+        who, place = int(part.tag[row] >> 3), int(part.number[row])
+        tell("phantoms", row, who, (who, place), position=place)
+    if (row := int(rows[k.DEADLINE_ROW])) >= 0:
+        who, place = int(part.tag[row] >> 3), int(part.number[row])
+        late_us = int(part.at_us[row] - part.at_us[part.publication[part.code[row]]])
+        tell("deadline", row, who, (-late_us, who, place), position=place, latency_us=late_us)
+    if losses[k.LOST]:
+        row, who = int(losses[k.LOST_PUBLICATION]), int(losses[k.LOST_SUBSCRIBER])
+        at_us = int(part.at_us[row])
+        key = (at_us, -int(part.tag[row]), int(part.number[row]), who)
+        tell("losses", row, who, key, published_us=at_us)
+    return told
+
+
+def _records(
+    part: _Partition, judged: Bools, reference_us: Longs, plan: p.Plan, base: int
+) -> p.Records:
+    """The deliveries as the later passes want them."""
+    event = part.code[part.rows]
+    published = part.publication[event]
+    records = np.empty(part.rows.size, p.DELIVERY)
+    source = np.where(published >= 0, -1 - part.tag[published], p.NO_SOURCE)
+    records["subscriber"] = part.tag[part.rows] >> 3
+    records["source"] = np.where(judged[part.rows], source, p.NOT_JUDGED)
+    records["cell"] = plan.cell_of(reference_us)[event]
+    records["position"] = part.number[part.rows]
+    records["event"] = base + event.astype(np.int64)
+    records["reference_us"] = reference_us[event]
+    records["publisher_seq"] = np.where(published >= 0, part.number[published], 0)
+    return records
+
+
+def _blocks(kind: int, key: Ints, part_of_key: Ints, records: p.Records) -> Batches:
+    start, rows = bucket_rows(key, part_of_key.size)
+    records = records[rows]
+    for at in np.flatnonzero(np.diff(start)):
+        for low in range(int(start[at]), int(start[at + 1]), _RECORDS_PER_BLOCK):
+            high = min(low + _RECORDS_PER_BLOCK, int(start[at + 1]))
+            yield _block(kind, int(at), int(part_of_key[at]), records[low:high].tobytes())
+
+
+def _block(kind: int, key: int, part: int, payload: bytes) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pydict(
+        {
+            "kind": pa.array([kind], pa.int32()),
+            "key": pa.array([key], pa.int32()),
+            "part": pa.array([part], pa.int32()),
+            "payload": pa.array([payload], pa.binary()),
+        }
+    )

@@ -59,6 +59,7 @@ def spark_session(
         "spark.sql.shuffle.partitions": str(shuffle_partitions or cores()),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "32m",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from unisono.experiments.registry import Experiment
 
 
-def sweep(spark: SparkSession, experiment: Experiment, seeds: Sequence[int], quick: bool) -> DataFrame:
+def sweep(
+    spark: SparkSession, experiment: Experiment, seeds: Sequence[int], quick: bool
+) -> DataFrame:
     """One row per run: setting, seed and the experiment's measures."""
     runs = [(setting, seed) for seed in seeds for setting in experiment.settings]
     measures = experiment.measures
