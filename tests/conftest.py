@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
-from servers import NatsServer
+from support.servers import NatsServer
 
 from unisono.pipeline.session import spark_session
 

@@ -1,4 +1,4 @@
-"""Everything under examples/ runs, on the embedded bus and on a real nats-server; so does the README."""
+"""Everything under examples/ runs, on both buses; so does the Python of the documents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from servers import NatsServer
+from support.servers import NatsServer
 
 from unisono.pipeline.audit import audit
 from unisono.pipeline.read import open_trace

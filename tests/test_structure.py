@@ -64,8 +64,8 @@ def test_imports_go_one_way(path: Path) -> None:
         if name == "unisono" or name.startswith("unisono."):
             wanted = name.removeprefix("unisono").removeprefix(".")
             fine = any(wanted == a or wanted.startswith(f"{a}.") for a in allowed)
-            assert (
-                fine or wanted.split(".")[0] in {"experiments"} and package(path) == "experiments"
+            assert fine or (
+                wanted.split(".")[0] in {"experiments"} and package(path) == "experiments"
             ), f"{path.name} must not import {name}"
 
 

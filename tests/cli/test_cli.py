@@ -48,7 +48,7 @@ def test_sim_over_many_seeds(capsys: pytest.CaptureFixture[str]) -> None:
 def test_sim_of_a_broken_protocol_exits_1_and_names_the_seed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bugs import swallows_one_in_ten
+    from support.bugs import swallows_one_in_ten
 
     swallows_one_in_ten(monkeypatch)
     code, result, _ = call(capsys, "sim", TWO_TOPICS, "--seeds", "0:3")
@@ -126,7 +126,7 @@ def test_reproduce(
     assert verdicts["with an unbounded buffer every pattern is detected by both"] == "met"
     assert verdicts["a larger buffer means more agreement"] == "met"
     assert {"claim", "paper", "measured", "verdict"} <= experiment["claims"][0].keys()
-    assert [row["setting"] for row in experiment["table"]][0] == "bare"
+    assert experiment["table"][0]["setting"] == "bare"
     assert Path(experiment["plot"]).exists()
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from servers import NatsServer
+from support.servers import NatsServer
 
 from unisono.core.events import EVERYONE, inbox
 from unisono.ens.base import EventService

@@ -301,7 +301,7 @@ def test_bad_addresses_are_refused_at_connect(address: str, why: str) -> None:
 
 
 def test_an_unreachable_server_is_said_to_be() -> None:
-    from servers import free_port
+    from support.servers import free_port
 
     async def scene() -> None:
         with pytest.raises(unisono.EnvironmentLacks, match="no NATS server answers"):

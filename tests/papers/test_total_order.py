@@ -1,4 +1,4 @@
-"""Thesis chapter 3 and its flaws: each test names the claim, and shows the printed rule failing beside ours.
+"""Thesis chapter 3 and its flaws: the printed rule fails where ours holds.
 
 The printed rules are written down here, and only here, as small functions on stamps.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from random import Random
 
-from managers import Bench
-from test_subscriber import GAP, IN, OUT, Reader
+from support.managers import Bench
+from support.readers import GAP, IN, OUT, Reader
 
 Stamp = dict[str, int]
 
@@ -113,7 +113,7 @@ def test_v3_one_common_subscription_is_enough() -> None:
 
 
 def test_v5_the_order_in_which_updates_arrive_does_not_matter() -> None:
-    """A slow message about an old subscription cannot take back a newer one: relations only grow."""
+    """A slow old update cannot take back a newer one: relations only grow."""
     groups = set()
     for seed in range(50):
         bench = Bench(tuple("abcd"), Random(seed))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from bugs import BUGS, PARTIAL, SMALL_BUFFER
 from pyspark.sql import SparkSession
+from support.bugs import BUGS, PARTIAL, SMALL_BUFFER
 
 from unisono.experiments.fig_3_21 import SCENARIO, run_agreement, scenario
 from unisono.pipeline import patterns

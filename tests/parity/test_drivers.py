@@ -111,7 +111,7 @@ def awaited() -> Heard:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - the readers are tasks of this loop
             await asyncio.sleep(0)
 
 

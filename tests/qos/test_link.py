@@ -1,4 +1,4 @@
-"""Reliable links: over a wire that loses, doubles and shuffles, everything arrives once and in order."""
+"""Reliable links: over a bad wire, everything arrives once and in order."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from managers import Bench
+from support.managers import Bench
 
 from unisono.qos.total_order.manager import ManagerState
 

@@ -96,7 +96,7 @@ def test_the_tree_reaches_subscribers_only_once_each() -> None:
 
 @pytest.mark.parametrize("fault", ["loss", "duplicate", "delay", "reorder", "corrupt"])
 def test_faults_happen_as_often_as_asked_and_are_recorded(fault: str) -> None:
-    faults = Faults(**{fault: 0.3})
+    faults = msgspec.convert({fault: 0.3}, Faults)
     (layer,) = fault_layers(faults, "n", 1)
     harmed = 0
     for _ in range(2000):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bugs import BUGS
+from support.bugs import BUGS
 
 from unisono.sim.run import Outcome, run_scenario
 

@@ -85,7 +85,9 @@ def _reproduce(
 
 
 def _list(ui: Ui, experiments: list[Experiment]) -> int:
-    ui.emit({"experiments": [{"id": e.id, "title": e.title, "source": e.source} for e in experiments]})
+    ui.emit(
+        {"experiments": [{"id": e.id, "title": e.title, "source": e.source} for e in experiments]}
+    )
     table = RichTable("id", "what", "where")
     for experiment in experiments:
         table.add_row(experiment.id, experiment.title, experiment.source)
@@ -94,7 +96,9 @@ def _list(ui: Ui, experiments: list[Experiment]) -> int:
 
 
 def _show(ui: Ui, result: dict[str, Any]) -> None:
-    table = RichTable("claim", "paper", "measured", "verdict", title=f"{result['id']}: {result['title']}")
+    table = RichTable(
+        "claim", "paper", "measured", "verdict", title=f"{result['id']}: {result['title']}"
+    )
     for claim in result["claims"]:
         table.add_row(claim["claim"], claim["paper"], claim["measured"], claim["verdict"])
     ui.show(table)

@@ -1,4 +1,4 @@
-"""`unisono sim`: run scenarios in the simulator, over one seed or many, and check the guarantees."""
+"""`unisono sim`: run scenarios over one seed or many, and check the guarantees."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ def _show(results: list[dict[str, Any]], ui: Ui) -> None:
         seeds = result.get("seed", "{}:{}".format(*result.get("seeds", ("", ""))))
         figures = (str(result[key]) for key in ("events", "deliveries", "tagged"))
         verdict = result["verdict"]
-        table.add_row(Path(result["scenario"]).stem, str(seeds), verdict, *figures, ", ".join(broken) or "-")
+        table.add_row(
+            Path(result["scenario"]).stem, str(seeds), verdict, *figures, ", ".join(broken) or "-"
+        )
     ui.show(table)
     for result in results:
         if "run" in result:

@@ -124,9 +124,9 @@ class NatsService:
                 self._up.clear()
 
     async def flush(self) -> None:
-        # The client writes the PING of a flush ahead of what it still has queued, so the PONG proves
-        # nothing about that; wait until the queue is on the wire first.
-        while self._client.pending_data_size and self._client.is_connected:
+        # The client writes the PING of a flush ahead of what it still has queued, so the PONG
+        # proves nothing about that; wait until the queue is on the wire first.
+        while self._client.pending_data_size and self._client.is_connected:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_SOON_S)
         generation = self.generation
         flushing = asyncio.ensure_future(self._client.flush(_FLUSH_S))

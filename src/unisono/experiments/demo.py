@@ -1,6 +1,7 @@
 """The main job: simulate the four settings, audit their traces in Spark, and report.
 
-simulator -> run folders -> Spark (audit, agreement, latency) -> plots and page. Nobody reaches back.
+simulator -> run folders -> Spark (audit, agreement, latency) -> plots and page. Nobody reaches
+back.
 """
 
 from __future__ import annotations
@@ -113,21 +114,27 @@ def table_rows(settings: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _report(
-    out: Path, seed: int, settings: list[dict[str, Any]], curve: dict[str, list[tuple[float, float]]]
+    out: Path,
+    seed: int,
+    settings: list[dict[str, Any]],
+    curve: dict[str, list[tuple[float, float]]],
 ) -> Path:
     agreement_svg = out / "plots" / "agreement.svg"
     latency_svg = out / "plots" / "latency.svg"
     tagged_svg = out / "plots" / "tagged.svg"
     shares = {setting["name"]: 100 * setting["agreement"] for setting in settings}
-    plots.bars(shares, "patterns both detectors agree on (%)", agreement_svg, mark=("thesis, bare", 35))
+    plots.bars(
+        shares, "patterns both detectors agree on (%)", agreement_svg, mark=("thesis, bare", 35)
+    )
     tagged = {setting["name"]: 100 * setting["tagged"] for setting in settings}
     plots.bars(tagged, "notifications tagged out of order (%)", tagged_svg)
     plots.curves(curve, "latency (ms)", "share of notifications", latency_svg)
     base = SCENARIO
     about = (
-        f"{base.publishers.count} publishers on {base.topics} topics, {base.publishers.rate_per_s:g} "
-        f"events/s each, {base.subscribers.count} detectors of the pattern e, e', e'' and an event "
-        f"service of {base.nodes} nodes with the papers' wide-area delays; {base.duration_s:g} s, "
+        f"{base.publishers.count} publishers on {base.topics} topics, "
+        f"{base.publishers.rate_per_s:g} events/s each, {base.subscribers.count} detectors "
+        f"of the pattern e, e', e'' and an event service of {base.nodes} nodes "
+        f"with the papers' wide-area delays; {base.duration_s:g} s, "
         f"seed {seed}."
     )
     parts = [
@@ -137,10 +144,10 @@ def _report(
         html.figures([agreement_svg, latency_svg, tagged_svg]),
         html.heading("How to read it"),
         html.paragraph(
-            "Violations are pairs of subscribers that were notified, untagged, of the same two events in "
-            "different orders; Spark counted them in the traces. A tag tells the application that an "
-            "event comes too late to be in order. The thesis saw 35 % agreement on the bare service "
-            "and 100 % with an unbounded buffer (figure 3.21)."
+            "Violations are pairs of subscribers that were notified, untagged, of the same two "
+            "events in different orders; Spark counted them in the traces. A tag tells the "
+            "application that an event comes too late to be in order. The thesis saw 35 % "
+            "agreement on the bare service and 100 % with an unbounded buffer (figure 3.21)."
         ),
     ]
     bare = next(setting for setting in settings if setting["name"] == "bare")

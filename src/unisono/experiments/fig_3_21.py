@@ -120,7 +120,13 @@ def plot(table: Table, path: Path) -> None:
 
     values = {setting: 100 * table[setting]["agreement_mean"] for setting in SETTINGS}
     spread = {setting: 100 * table[setting]["agreement_sd"] for setting in SETTINGS}
-    bars(values, "patterns both detectors agree on (%)", path, spread=spread, mark=("paper, bare", 35))
+    bars(
+        values,
+        "patterns both detectors agree on (%)",
+        path,
+        spread=spread,
+        mark=("paper, bare", 35),
+    )
 
 
 EXPERIMENT = Experiment(
@@ -130,9 +136,9 @@ EXPERIMENT = Experiment(
     assumed=(
         "the event service is a random tree per topic over 100 nodes, not SCRIBE; links are FIFO, "
         "delays truncated at 1 ms",
-        "publishers send at Poisson times with mean 5 per second; a run publishes for 120 s (quick: 60 s)",
-        "patterns are matched without overlap over untagged notifications; a detection is its three event "
-        "ids; agreement is found by both over found by either",
+        "publishers send at Poisson times with mean 5 per second, for 120 s a run (quick: 60 s)",
+        "patterns are matched without overlap over untagged notifications; a detection is its "
+        "three event ids; agreement is found by both over found by either",
         "exact stamps; no time to live in the buffer",
     ),
     settings=SETTINGS,

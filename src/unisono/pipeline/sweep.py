@@ -1,7 +1,7 @@
 """Sweeps: many runs of an experiment as one Spark job.
 
-Each row of the job is one run, named by (setting, seed); its randomness derives from the seed alone, never from
-the partition, so a sweep gives the same table on any number of cores.
+Each row of the job is one run, named by (setting, seed); its randomness derives from the seed
+alone, never from the partition, so a sweep gives the same table on any number of cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small deliberate faults in the protocol, each with the scenario and the checks that must catch it."""
+"""Deliberate faults in the protocol, each with the checks that must catch it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def never_tags(patch: Patch) -> None:
 
 def looks_at_own_topic_only(patch: Patch) -> None:
     def in_order(self: Any, topic: str, stamp: dict[str, int]) -> bool:
-        return stamp[topic] > self._clock.get(topic, 0)
+        return bool(stamp[topic] > self._clock.get(topic, 0))
 
     patch.setattr(Subscriber, "_in_order", in_order)
 

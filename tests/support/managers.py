@@ -1,4 +1,4 @@
-"""A bench for topic managers alone: messages between them are delivered in any order a test chooses."""
+"""A bench for topic managers alone: their messages arrive in any order a test chooses."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""What tests share: real servers, benches of protocol parts, injected bugs."""
