@@ -225,8 +225,9 @@ def passes(trace: Random_, deadline_us: int, settle_us: int) -> dict[str, int]:
     census, batch = tabulate(trace)
     cuts = np.unique(np.array([row[3] for row in trace.deliveries], np.int64))
     cut = plan.make_plan(census, cuts)
+    ordered = np.ones(len(census.sources), bool)
     blocks = pa.Table.from_batches(
-        resolve._worker(census, cut, deadline_us, settle_us)(iter([batch]))
+        resolve._worker(census, cut, deadline_us, settle_us, ordered)(iter([batch]))
     ).sort_by("key")
 
     def of(kind: int) -> Iterator[pa.RecordBatch]:

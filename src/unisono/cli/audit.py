@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks
@@ -101,6 +101,8 @@ def _words(path: Path, report: Report) -> list[Table | str]:
     from rich.markup import escape
     from rich.table import Table
 
+    from unisono.pipeline.report import sentence
+
     table = Table(title=escape(str(path)), title_justify="left", title_style="bold")
     for heading in ("check", "verdict", "violations", "promised"):
         table.add_column(heading, justify="right" if heading == "violations" else "left")
@@ -123,35 +125,3 @@ def _words(path: Path, report: Report) -> list[Table | str]:
         lines.append(f"latency in ms: {figures}")
     lines.append(f"verdict: [{STYLES[report.verdict]}]{report.verdict}[/]")
     return lines
-
-
-def sentence(check: str, witness: dict[str, Any]) -> str:
-    """A witness in words."""
-    if check == "total-order":
-        a, b = witness["subscribers"]
-        x, y = witness["events"]
-        (ax, ay), (bx, by) = witness["positions"][a], witness["positions"][b]
-        return (
-            f"{a} heard {x} before {y} (positions {ax}, {ay}), "
-            f"{b} heard {y} before {x} (positions {by}, {bx})"
-        )
-    who = witness["subscriber"]
-    if check in ("fifo", "topic-fifo"):
-        x, y = witness["events"]
-        (m, n), (at, then) = witness["publisher_seqs"], witness["positions"]
-        return (
-            f"{who} heard {x} (number {m}) at position {at} and then {y} (number {n}) at position "
-            f"{then}, both from {witness['publisher']}"
-        )
-    event = witness["event"]
-    if check == "duplicates":
-        at, then = witness["positions"]
-        return f"{who} was given {event} at position {at} and again at position {then}"
-    if check == "phantoms":
-        return f"{who} was given {event} at position {witness['position']}; nobody published it"
-    if check == "losses":
-        return f"{who} never got {event}, published at {witness['published_us']} us"
-    late_ms = witness["latency_us"] / 1000
-    return (
-        f"{who} got {event} at position {witness['position']}, {late_ms:.1f} ms after publication"
-    )

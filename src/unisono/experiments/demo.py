@@ -150,19 +150,11 @@ def _report(
             "agreement on the bare service and 100 % with an unbounded buffer (figure 3.21)."
         ),
     ]
+    from unisono.pipeline.report import sentence
+
     bare = next(setting for setting in settings if setting["name"] == "bare")
     if bare["witness"] is not None:
         parts.append(html.heading("A witness from the bare service"))
-        parts.append(html.paragraph(_in_words(bare["witness"])))
+        parts.append(html.paragraph(sentence("total-order", bare["witness"]) + "."))
     parts.append(html.paragraph(f"Traces: {out}/<setting>/trace", note=True))
     return html.write_page(out / "report.html", "Unisono: order, measured", parts)
-
-
-def _in_words(witness: dict[str, Any]) -> str:
-    first, second = witness["subscribers"]
-    a, b = witness["events"]
-    here, there = witness["positions"][first], witness["positions"][second]
-    return (
-        f"{first} was notified of {a} at position {here[0]} and of {b} at position {here[1]}; "
-        f"{second} of {a} at position {there[0]} and of {b} at position {there[1]}."
-    )

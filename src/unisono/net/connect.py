@@ -272,7 +272,7 @@ def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:
     folder = Path(options.trace)
     recorder = ParquetRecorder(folder / "trace", node_id, limits.trace_rows)
     promises = ["phantoms"]
-    if options.order == (("*", "total"),):
+    if options.ordered:
         promises += ["total-order", "topic-fifo", "duplicates"]
     about = {
         "version": unisono_version(),

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from unisono.errors import BadInput, UnisonoError
 from unisono.pipeline import order, replay, resolve
 from unisono.pipeline.census import Census, take_census
@@ -99,7 +101,8 @@ def _audit(
         )
         plan = make_plan(census, cuts_us)
         rows = resolve.tagged(trace.publications.rows, trace.deliveries.rows, census)
-        blocks = resolve.resolve(rows, census, plan, deadline_us, settle_us)
+        ordered = np.array([trace.run.ordered(topic) for _, topic in census.sources], bool)
+        blocks = resolve.resolve(rows, census, plan, deadline_us, settle_us, ordered)
         held.append(blocks.persist(StorageLevel.DISK_ONLY))
         events: resolve.EventSummary = step(
             "by event", lambda: merge_events(resolve.summaries(blocks))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,14 @@ class Run(msgspec.Struct, frozen=True):
     promises: list[str] | None = None
     settle_us: int | None = None
     deadline_us: int | None = None
+    order: dict[str, str] | None = None  # topic pattern -> guarantee, the first match counts
+
+    def ordered(self, topic: str) -> bool:
+        """Whether the run put the topic in total order; all are if it does not say."""
+        if self.order is None:
+            return True
+        guarantees = (of for pattern, of in self.order.items() if fnmatchcase(topic, pattern))
+        return next(guarantees, "none") == "total"
 
 
 @dataclass(frozen=True)

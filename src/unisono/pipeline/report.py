@@ -88,3 +88,35 @@ def check_names(names: list[str], where: str) -> tuple[str, ...]:
         if name not in CHECKS:
             raise BadInput(f"{where}: no check named {name!r}; there are {', '.join(CHECKS)}")
     return tuple(dict.fromkeys(names))
+
+
+def sentence(check: str, witness: dict[str, Any]) -> str:
+    """A witness in words."""
+    if check == "total-order":
+        a, b = witness["subscribers"]
+        x, y = witness["events"]
+        (ax, ay), (bx, by) = witness["positions"][a], witness["positions"][b]
+        return (
+            f"{a} heard {x} before {y} (positions {ax}, {ay}), "
+            f"{b} heard {y} before {x} (positions {by}, {bx})"
+        )
+    who = witness["subscriber"]
+    if check in ("fifo", "topic-fifo"):
+        x, y = witness["events"]
+        (m, n), (at, then) = witness["publisher_seqs"], witness["positions"]
+        return (
+            f"{who} heard {x} (number {m}) at position {at} and then {y} (number {n}) at position "
+            f"{then}, both from {witness['publisher']}"
+        )
+    event = witness["event"]
+    if check == "duplicates":
+        at, then = witness["positions"]
+        return f"{who} was given {event} at position {at} and again at position {then}"
+    if check == "phantoms":
+        return f"{who} was given {event} at position {witness['position']}; nobody published it"
+    if check == "losses":
+        return f"{who} never got {event}, published at {witness['published_us']} us"
+    late_ms = witness["latency_us"] / 1000
+    return (
+        f"{who} got {event} at position {witness['position']}, {late_ms:.1f} ms after publication"
+    )

@@ -88,12 +88,21 @@ def tagged(publications: DataFrame, deliveries: DataFrame, census: Census) -> Da
 
 
 def resolve(
-    rows: DataFrame, census: Census, plan: p.Plan, deadline_us: int | None, settle_us: int
+    rows: DataFrame,
+    census: Census,
+    plan: p.Plan,
+    deadline_us: int | None,
+    settle_us: int,
+    ordered: Bools,
 ) -> DataFrame:
-    """The rows of `tagged` as blocks of all three kinds."""
+    """The rows of `tagged` as blocks of all three kinds.
+
+    `ordered` says, per source of the census, whether order is judged over its events.
+    """
     total = census.publications + census.deliveries
     partitions = max(1, -(-total // p.ROWS_PER_PARTITION))
-    worker = _worker(census, plan, -1 if deadline_us is None else deadline_us, settle_us)
+    deadline_us = -1 if deadline_us is None else deadline_us
+    worker = _worker(census, plan, deadline_us, settle_us, ordered)
     return rows.repartition(partitions, "event_id").mapInArrow(worker, p.BLOCK)
 
 
@@ -120,7 +129,7 @@ Batches = Iterator["pa.RecordBatch"]
 
 
 def _worker(
-    census: Census, plan: p.Plan, deadline_us: int, settle_us: int
+    census: Census, plan: p.Plan, deadline_us: int, settle_us: int, ordered: Bools
 ) -> Callable[[Batches], Batches]:
     def work(batches: Batches) -> Batches:
         import pyarrow as pa
@@ -141,7 +150,7 @@ def _worker(
         judged, reference_us, summary = _settle(part, again, census, deadline_us, settle_us)
         context = TaskContext.get()
         base = (context.partitionId() if context else 0) << 32
-        records = _records(part, judged, reference_us, plan, base)
+        records = _records(part, judged, reference_us, plan, base, ordered)
         yield _block(p.SUMMARY, 0, 0, msgspec.msgpack.encode(summary))
         chunk = plan.chunk_of(records["subscriber"], records["position"])
         yield from _blocks(p.BY_CHUNK, chunk, plan.partition_of_chunk, records)
@@ -214,7 +223,12 @@ def _witnesses(part: _Partition, census: Census, rows: Longs, losses: Longs) -> 
 
 
 def _records(
-    part: _Partition, judged: Bools, reference_us: Longs, plan: p.Plan, base: int
+    part: _Partition,
+    judged: Bools,
+    reference_us: Longs,
+    plan: p.Plan,
+    base: int,
+    ordered: Bools,
 ) -> p.Records:
     """The deliveries as the later passes want them."""
     event = part.code[part.rows]
@@ -222,7 +236,8 @@ def _records(
     records = np.empty(part.rows.size, p.DELIVERY)
     source = np.where(published >= 0, -1 - part.tag[published], p.NO_SOURCE)
     records["subscriber"] = part.tag[part.rows] >> 3
-    records["source"] = np.where(judged[part.rows], source, p.NOT_JUDGED)
+    claimed = np.append(ordered, True)[source]  # the last one is for NO_SOURCE
+    records["source"] = np.where(judged[part.rows] & claimed, source, p.NOT_JUDGED)
     records["cell"] = plan.cell_of(reference_us)[event]
     records["position"] = part.number[part.rows]
     records["event"] = base + event.astype(np.int64)

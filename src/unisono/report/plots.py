@@ -54,7 +54,7 @@ def bars(
     axes.bar_label(drawn, fmt="%.1f", padding=2)
     if mark is not None:
         axes.axhline(mark[1], linestyle="--", linewidth=1, color="#444444")
-        axes.text(len(names) - 0.5, mark[1], mark[0], ha="right", va="bottom", fontsize=8)
+        axes.text(-0.4, mark[1], mark[0], ha="left", va="bottom", fontsize=8)
     axes.set_ylabel(label)
     axes.margins(y=0.15)
     _bare(axes)
