@@ -95,7 +95,7 @@ def test_a_plain_node_publishes_and_delivers() -> None:
     b.start(0)
     subscribed = b.subscribe(["t"], "s1", 1)
     assert subscribed == [Subscribe(("t",), "s1")]
-    assert kinds(b.listening("s1", 2)) == ["Record", "Done"]
+    assert kinds(b.effective("s1", 2)) == ["Record", "Done"]
     event_id, effects = a.publish("t", b"hi", 3)
     frame = next(effect for effect in effects if isinstance(effect, Transmit))
     assert frame.acknowledges == event_id

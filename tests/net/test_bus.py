@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -314,6 +315,16 @@ def test_only_ordered_topics_are_judged_for_order(tmp_path: Path, spark: SparkSe
         ({"stamps": "approximate"}, "exact"),
         ({"hold_s": 0}, "positive"),
         ({"name": "two words"}, "letters"),
+        ({"name": "a/b"}, "letters"),
+        ({"buffer": "3"}, "number of events"),
+        ({"buffer": 1.5}, "number of events"),
+        ({"hold_s": float("nan")}, "seconds"),
+        ({"patience_s": float("inf")}, "seconds"),
+        ({"manage": "no"}, "True or False"),
+        ({"order": {1: "total"}}, "mapping"),
+        ({"order": 5}, "mapping"),
+        ({"trace": 5}, "folder"),
+        ({"limits": "x"}, "Limits"),
     ],
 )
 def test_what_is_not_supported_is_refused_at_connect(options: dict[str, object], why: str) -> None:
@@ -330,12 +341,30 @@ def test_what_is_not_supported_is_refused_at_connect(options: dict[str, object],
         ("memory://?delay_ms=x", "numbers"),
         ("memory://?delay_ms=-1", "between"),
         ("nats://", "host"),
+        ("nats://h:0", "host"),
+        ("memory://x/path", "without"),
+        (5, "string"),
         ("nats://h:99999999", "not an address"),
     ],
 )
-def test_bad_addresses_are_refused_at_connect(address: str, why: str) -> None:
+def test_bad_addresses_are_refused_at_connect(address: Any, why: str) -> None:
     with pytest.raises(unisono.BadInput, match=why):
         unisono.connect(address)
+
+
+def test_bad_limits_are_refused() -> None:
+    with pytest.raises(unisono.BadInput, match=r"Limits\.outstanding"):
+        Limits(outstanding=0)
+
+
+def test_a_trace_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    async def scene() -> None:
+        with pytest.raises(unisono.BadInput, match="cannot record"):
+            await unisono.connect("memory://", trace=tmp_path / "file").open()
+
+    asyncio.run(scene())
 
 
 def test_an_unreachable_server_is_said_to_be() -> None:

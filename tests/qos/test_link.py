@@ -7,10 +7,10 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unisono.core.effects import Effect, Receive, Record, Send, SetTimer
+from unisono.core.effects import Effect, Gone, Receive, Record, Send, SetTimer
 from unisono.core.events import EVERYONE, Control
 from unisono.core.limits import Limits
-from unisono.qos.link import ReliableLinks, Wrapped
+from unisono.qos.link import Acknowledged, ReliableLinks, Wrapped
 
 
 class Note(Control, frozen=True, array_like=True, tag="note"):
@@ -81,13 +81,31 @@ def test_broadcasts_pass_untouched() -> None:
     assert links.send(EVERYONE, Note(1), 0) == (Send(EVERYONE, Note(1)),)
 
 
-def test_a_peer_that_never_answers_is_reported_not_waited_for() -> None:
+def test_what_does_not_fit_the_window_waits_for_acknowledgements() -> None:
     links = ReliableLinks("a", (Note,), Limits(link_window=3))
     for number in range(3):
-        links.send("gone", Note(number), 0)
-    (effect,) = links.send("gone", Note(3), 0)
-    assert isinstance(effect, Record)
-    assert "does not answer" in effect.row["kind"]
+        assert any(isinstance(e, Send) for e in links.send("b", Note(number), 0))
+    assert list(links.send("b", Note(3), 0)) == []
+    assert not links.idle
+    (sent,) = links.receive(Acknowledged(1), "b", 1)
+    assert isinstance(sent, Send) and isinstance(sent.message, Wrapped) and sent.message.number == 4
+    assert list(links.receive(Acknowledged(4), "b", 2)) == []
+    assert links.idle
+
+
+def test_a_peer_that_has_left_is_forgotten() -> None:
+    links = ReliableLinks("a", (Note,), Limits())
+    links.send("b", Note(1), 0)
+    assert Gone("b") in links.gone("b", 1)
+    assert links.idle
+    assert list(links.send("b", Note(2), 2)) == []
+    assert list(links.timer("resend:b", 3)) == []
+
+
+def test_a_reconnection_does_not_wait_for_timers() -> None:
+    links = ReliableLinks("a", (Note,), Limits())
+    links.send("b", Note(1), 0)
+    assert any(isinstance(effect, Send) for effect in links.reconnected(1))
 
 
 def test_a_malformed_message_inside_is_reported() -> None:

@@ -106,7 +106,7 @@ def test_faults_happen_as_often_as_asked_and_are_recorded(fault: str) -> None:
 
 
 def test_faults_spare_what_they_are_told_to_spare() -> None:
-    (layer,) = fault_layers(Faults(loss=1.0, only="events"), "n", 1)
+    (layer,) = fault_layers(Faults(loss=1.0, only="events"), "n", 1)  # limits are for files
     assert [type(e).__name__ for e in layer.publish(inbox("m"), b"", 0)] == ["Transmit"]
     assert [type(e).__name__ for e in layer.publish("t", b"", 0)] == ["Record"]
     (layer,) = fault_layers(Faults(loss=1.0, only="messages"), "n", 1)
@@ -127,13 +127,23 @@ def test_lost_events_are_skipped_and_said_so_while_the_order_holds() -> None:
         ("nodes = 3\nnodez = 4", "nodez"),
         ("topics = 'two'", "topics"),
         ("nodes = 3", "cannot hold"),
-        ("[publishers]\nrate_per_s = 0", "positive"),
+        ("[publishers]\nrate_per_s = 0", "rate_per_s"),
+        ("[publishers]\nrate_per_s = nan", "rate_per_s"),
+        ("duration_s = inf", "duration_s"),
+        ("hold_s = -1", "hold_s"),
+        ("name = '../../evil'", "name"),
+        ("[wan]\nminimum_ms = 1000", "below minimum_ms"),
+        ("[wan]\nfast_sd_ms = -1", "fast_sd_ms"),
+        ("[members]\nleaves = 50", "only 13 nodes"),
+        ("order = 'none'\nreliable_links = true", "means nothing"),
+        ("reliable_links = true\n[faults]\nloss = 1.0", "loss"),
+        ("reliable_links = true\n[faults]\nloss = 0.1", "needs hold_s"),
         ("[wan]\nslow_shore = 1", "slow_shore"),
         ("buffer = -1", "below 0"),
         ("order = 'none'\nbuffer = 3", "means nothing|mean nothing"),
         ("[subscribers]\npattern = 'xyz'", "nobody publishes"),
         ("[faults]\nloss = 0.5", "reliable_links"),
-        ("[faults]\nduplicate = 7", "probability"),
+        ("[faults]\nduplicate = 7", "duplicate"),
         ("this is not toml", "Expected"),
     ],
 )
@@ -153,5 +163,5 @@ def test_events_lost_without_a_time_to_live_are_refused() -> None:
     bad = scenario(faults=Faults(loss=0.1, only="events"))
     with pytest.raises(Unsupported, match="wait"):
         check_scenario(bad)
-    check_scenario(msgspec.structs.replace(bad, buffer=3))
+    check_scenario(msgspec.structs.replace(bad, buffer=0))
     check_scenario(scenario(subscribers=Subscribers(count=2, least=1, most=2)))

@@ -38,6 +38,9 @@ class Bench:
 
     def relate(self, op: str, topics: Iterable[str]) -> None:
         lowest, *above = self.order.upwards(set(topics))
+        if not above:  # subscribers ask only when there is something to relate
+            self.related.add(op)
+            return
         self.on_the_way.append(msg.Relate(lowest, 0, tuple(above), op, "subscriber", False))
 
     def step(self, index: int | None = None) -> None:

@@ -57,7 +57,7 @@ class Reader:
             if isinstance(effect, Notify):
                 self.notified.append((effect.event.id, effect.status))
             elif isinstance(effect, Subscribe) and effect.ticket is not None:
-                self.subscriber.listening(effect.ticket.partition("|")[2])
+                self.subscriber.effective(effect.ticket.partition("|")[2])
                 return self.collect()
         return [effect for effect in collected if isinstance(effect, Send)]
 

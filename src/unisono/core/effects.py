@@ -34,7 +34,7 @@ class Record(Effect, frozen=True):
 
 
 class Subscribe(Effect, frozen=True):
-    """Down: receive these topics. With a ticket, `listening` is called once it is effective."""
+    """Down: receive these topics. With a ticket, `effective` is called once it is."""
 
     rank: ClassVar[int] = RANK_LISTEN
     topics: tuple[str, ...]
@@ -42,8 +42,9 @@ class Subscribe(Effect, frozen=True):
 
 
 class Unsubscribe(Effect, frozen=True):
-    """Down: receive these topics no longer."""
+    """Down: receive these topics no longer. Keeps its place among the Subscribes."""
 
+    rank: ClassVar[int] = RANK_LISTEN
     topics: tuple[str, ...]
     ticket: str | None = None
 
@@ -59,6 +60,12 @@ class Send(Effect, frozen=True):
 
     to: str
     message: Control
+
+
+class Gone(Effect, frozen=True):
+    """Down: this peer has left; nothing more will come from it or be taken by it."""
+
+    peer: str
 
 
 class Notify(Effect, frozen=True):

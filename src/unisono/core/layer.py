@@ -12,6 +12,7 @@ from typing import ClassVar
 from unisono.core.effects import (
     Arrive,
     Effect,
+    Gone,
     Notify,
     Publish,
     Send,
@@ -39,9 +40,22 @@ class Layer:
         """The node is about to leave; a layer that joins says Done("close") when it may."""
         return ()
 
-    def listening(self, ticket: str, now: int) -> Effects:
+    def effective(self, ticket: str, now: int) -> Effects:
         """A Subscribe of this layer, under a ticket that begins with its name, is effective."""
         raise AssertionError(f"layer {self.name} did not subscribe under {ticket!r}")
+
+    def gone(self, peer: str, now: int) -> Effects:
+        """A layer above knows that this peer has left."""
+        return (Gone(peer),)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing that others need is under way; a node leaves only then."""
+        return True
+
+    def farewell(self, now: int) -> Effects:
+        """Last words: the layers have let go and nothing is under way."""
+        return ()
 
     def reconnected(self, now: int) -> Effects:
         """The event service was away for a while; what was in flight may be lost."""

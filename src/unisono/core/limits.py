@@ -22,10 +22,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     )  # "unbounded" reorder buffer: the oldest is released as gap_skipped
     early_events: int = 8192  # events before the subscription's start is known: oldest is dropped
     given_up_numbers: int = 65536  # per topic, skipped and still welcome as out_of_order
-    publishers: int = 1 << 17  # per topic manager: requests of further ones are refused
+    publishers: int = 1 << 17  # per topic manager, ever: requests of further ones are refused
+    parked: int = 1 << 16  # messages for topics whose manager is about to arrive: refused
     members: int = 4096  # processes of one bus: further ones are turned away
-    link_window: int = 4096  # unacknowledged messages to one peer: further ones are refused
+    departed: int = 1 << 16  # peers remembered as gone: the oldest is forgotten
+    link_window: int = 4096  # unacknowledged messages to one peer: further ones wait
     trace_rows: int = 1 << 16  # rows in memory before they are written to disk
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise BadInput(f"Limits.{name} is a positive whole number, not {value!r}")
 
 
 def check_topic(topic: str) -> str:
@@ -48,9 +56,10 @@ def check_payload(payload: bytes, limits: Limits) -> bytes:
     """The payload, or BadInput that says why it is refused."""
     if not isinstance(payload, bytes | bytearray | memoryview):
         raise BadInput(f"a payload is bytes, not {type(payload).__name__}; encode it first")
+    payload = bytes(payload)
     if len(payload) > limits.payload_bytes:
         raise BadInput(
             f"payload of {len(payload)} bytes is over the limit of {limits.payload_bytes}; "
             "split it, or raise Limits.payload_bytes on every node"
         )
-    return bytes(payload)
+    return payload

@@ -16,6 +16,7 @@ from unisono.core.effects import (
     Deliver,
     Done,
     Effect,
+    Gone,
     Notify,
     Publish,
     Record,
@@ -60,7 +61,10 @@ class Node:
         self._seq = 0
         self._position = 0
         self._subscribed_from: dict[str, int] = {}  # topic -> from_us
+        self._wanted: set[str] = set()  # as last asked for; operations may be under way
         self._tickets: dict[str, tuple[str, ...]] = {}  # subscribe operations under way
+        self._ending: dict[str, tuple[str, ...]] = {}  # unsubscribe operations under way
+        self._left = False  # the layers have let go; what is under way must still get out
 
     # What the application asks for.
 
@@ -98,19 +102,22 @@ class Node:
         if not topics:
             raise BadInput("subscribe needs at least one topic")
         fresh = tuple(dict.fromkeys(check_topic(topic) for topic in topics))
+        self._wanted.update(fresh)
         self._tickets[ticket] = fresh
         return self._out(self.stack.subscribe(fresh, ticket, now), now)
 
     def unsubscribe(self, topics: Sequence[str], ticket: str, now: int) -> list[Effect]:
-        unknown = [topic for topic in topics if topic not in self._subscribed_from]
-        if unknown or not topics:
+        ending = tuple(dict.fromkeys(check_topic(topic) for topic in topics))
+        unknown = [topic for topic in ending if topic not in self._wanted]
+        if unknown or not ending:
             raise BadInput(f"not subscribed: {', '.join(map(repr, unknown)) or 'no topic given'}")
-        rows = [self._subscription(topic, now) for topic in topics]
-        return self._out([*rows, *self.stack.unsubscribe(tuple(topics), ticket, now)], now)
+        self._wanted.difference_update(ending)
+        self._ending[ticket] = ending
+        return self._out(self.stack.unsubscribe(ending, ticket, now), now)
 
     def close(self, now: int) -> list[Effect]:
         """Leave: ends with Done("close") once the layers have handed over what others need."""
-        rows = [self._subscription(topic, now) for topic in tuple(self._subscribed_from)]
+        rows = [self._end(topic, now) for topic in tuple(self._subscribed_from)]
         effects = self.stack.close(now)
         if not self._joins:
             effects.append(Done(CLOSE))
@@ -135,19 +142,22 @@ class Node:
         """The event service is back after an interruption."""
         return self._out(self.stack.reconnected(now), now)
 
-    def listening(self, ticket: str, now: int) -> list[Effect]:
-        """The event service has made the Subscribe of this ticket effective."""
+    def effective(self, ticket: str, now: int) -> list[Effect]:
+        """The event service has carried out the Subscribe or Unsubscribe of this ticket."""
         if SEPARATOR in ticket:  # a layer's own
-            return self._out(self.stack.listening(ticket, now), now)
+            return self._out(self.stack.effective(ticket, now), now)
         return self._out([Done(ticket)], now)
 
-    def _subscribed(self, ticket: str, now: int) -> list[Effect]:
-        """Rows of the subscriptions that begin with this ticket, if it is one of theirs."""
+    def _subscriptions(self, ticket: str, now: int) -> list[Effect]:
+        """Rows of the subscriptions that begin or end with this ticket, if it is one of theirs."""
         rows: list[Effect] = []
         for topic in self._tickets.pop(ticket, ()):
             if topic not in self._subscribed_from:
                 self._subscribed_from[topic] = now
                 rows.append(self._row(topic, now, None))
+        for topic in self._ending.pop(ticket, ()):
+            if topic in self._subscribed_from:
+                rows.append(self._end(topic, now))
         return rows
 
     # Encoding, frame layers, trace rows.
@@ -166,10 +176,19 @@ class Node:
             elif isinstance(effect, Notify):
                 self._deliver(effect, now, out)
             elif isinstance(effect, Done):
-                out.extend(self._subscribed(effect.ticket, now))
-                out.append(effect)
+                out.extend(self._subscriptions(effect.ticket, now))
+                if effect.ticket == CLOSE and effect.error is None:
+                    self._left = True
+                else:
+                    out.append(effect)
+            elif isinstance(effect, Gone):
+                pass  # the bottom of the stack: the event service has nothing to forget
             else:
                 out.append(effect)
+        if self._left and self.stack.idle:
+            self._left = False
+            out.extend(self._out(self.stack.farewell(now), now))
+            out.append(Done(CLOSE))
         return out
 
     def _transmit(
@@ -247,7 +266,7 @@ class Node:
         out.append(Record(schema.DELIVERIES, row))
         out.append(Deliver(delivery))
 
-    def _subscription(self, topic: str, until_us: int) -> Record:
+    def _end(self, topic: str, until_us: int) -> Record:
         return self._row(topic, self._subscribed_from.pop(topic), until_us)
 
     def _row(self, topic: str, from_us: int, until_us: int | None) -> Record:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from unisono.core.effects import (
     CancelTimer,
     Effect,
+    Gone,
     Notify,
     Publish,
     Receive,
@@ -19,6 +20,8 @@ from unisono.core.events import Control, Event, Status
 from unisono.core.layer import Effects, Layer
 
 SEPARATOR = "|"  # between a layer's name and its own names of timers and tickets
+
+DOWN = (Publish, Send, Subscribe, Unsubscribe, Gone)
 
 
 class Stack:
@@ -50,6 +53,12 @@ class Stack:
         out: list[Effect] = []
         for index, layer in enumerate(self.layers):
             self._route(index, layer.close(now), now, out)
+        return out
+
+    def farewell(self, now: int) -> list[Effect]:
+        out: list[Effect] = []
+        for index, layer in enumerate(self.layers):
+            self._route(index, layer.farewell(now), now, out)
         return out
 
     def reconnected(self, now: int) -> list[Effect]:
@@ -86,11 +95,15 @@ class Stack:
         self._route(index, self.layers[index].timer(local, now), now, out)
         return out
 
-    def listening(self, ticket: str, now: int) -> list[Effect]:
+    @property
+    def idle(self) -> bool:
+        return all(layer.idle for layer in self.layers)
+
+    def effective(self, ticket: str, now: int) -> list[Effect]:
         name, _, local = ticket.partition(SEPARATOR)
         index = self._by_name[name]
         out: list[Effect] = []
-        self._route(index, self.layers[index].listening(local, now), now, out)
+        self._route(index, self.layers[index].effective(local, now), now, out)
         return out
 
     def _enter(self, effects: Effects, now: int) -> list[Effect]:
@@ -119,19 +132,23 @@ class Stack:
                 self._route(owner, layer.receive(effect.message, effect.sender, now), now, out)
             elif kind is SetTimer or kind is CancelTimer:
                 out.append(self._named(index, effect))
-            elif bottom or not isinstance(effect, Publish | Send | Subscribe | Unsubscribe):
+            elif bottom or not isinstance(effect, DOWN):
                 out.append(effect)
             else:
                 self._route(below, self._down(self.layers[below], effect, now), now, out)
 
     @staticmethod
-    def _down(layer: Layer, effect: Publish | Send | Subscribe | Unsubscribe, now: int) -> Effects:
+    def _down(
+        layer: Layer, effect: Publish | Send | Subscribe | Unsubscribe | Gone, now: int
+    ) -> Effects:
         if isinstance(effect, Publish):
             return layer.publish(effect.event, now)
         if isinstance(effect, Send):
             return layer.send(effect.to, effect.message, now)
         if isinstance(effect, Subscribe):
             return layer.subscribe(effect.topics, effect.ticket, now)
+        if isinstance(effect, Gone):
+            return layer.gone(effect.peer, now)
         return layer.unsubscribe(effect.topics, effect.ticket, now)
 
     def _named(self, index: int, effect: Effect) -> Effect:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
+from weakref import WeakKeyDictionary
 
 from unisono.core.entropy import stream
 from unisono.core.limits import RESERVED
@@ -18,14 +19,13 @@ from unisono.ens.base import OnFrame
 from unisono.errors import BusClosed
 
 _QUEUE_FRAMES = 1024  # per client, of events not yet taken: publish waits
-_brokers: dict[tuple[int, str], Broker] = {}
+_brokers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Broker]] = WeakKeyDictionary()
 
 
 class Broker:
     """Who listens to what."""
 
-    def __init__(self, key: tuple[int, str]) -> None:
-        self.key = key
+    def __init__(self) -> None:
         self.subscribers: dict[str, dict[MemoryService, None]] = {}
         self.clients = 0
 
@@ -80,8 +80,8 @@ class MemoryService:
         on_trouble: Callable[[str], None],
         on_reconnect: Callable[[], None],
     ) -> None:
-        key = (id(asyncio.get_running_loop()), self._name)
-        self._broker = _brokers.setdefault(key, Broker(key))
+        shared = _brokers.setdefault(asyncio.get_running_loop(), {})
+        self._broker = shared.setdefault(self._name, Broker())
         self._broker.clients += 1
         self._messages = _Lane(on_frame, 0)  # bounded by what publishers may have outstanding
         self._events = _Lane(on_frame, _QUEUE_FRAMES)
@@ -129,4 +129,4 @@ class MemoryService:
         await self._events.stop()
         broker.clients -= 1
         if not broker.clients:
-            _brokers.pop(broker.key, None)
+            _brokers.get(asyncio.get_running_loop(), {}).pop(self._name, None)

@@ -77,9 +77,10 @@ class NatsService:
             if self._up.is_set() and not self._closing:
                 on_trouble(f"NATS: {type(problem).__name__}: {problem}")
 
+        self._client = nats.NATS()
         try:
-            self._client = await asyncio.wait_for(
-                nats.connect(
+            await asyncio.wait_for(
+                self._client.connect(
                     self._server,
                     connect_timeout=self._connect_s,
                     max_reconnect_attempts=-1,
@@ -91,6 +92,8 @@ class NatsService:
                 self._connect_s,
             )
         except (TimeoutError, OSError, NatsError) as problem:
+            self._closing = True
+            await self._client.close()
             raise EnvironmentLacks(
                 f"no NATS server answers at {self._server} ({type(problem).__name__}); "
                 "start one with `nats-server -p PORT` or check the address"
@@ -163,13 +166,16 @@ class NatsService:
                     )
                 await self.flush()
                 return
-            except (NatsError, ConnectionError):
+            except ConnectionError:
+                continue  # the server is slow or away: ask again until it has taken it
+            except NatsError:
                 if self._client.is_connected:
                     raise
 
     async def unsubscribe(self, topic: str) -> None:
         subscription = self._subscriptions.pop(topic, None)
-        if subscription is not None and self._client.is_connected:
+        if subscription is not None:
+            await self._connected()  # else a reconnection would bring it back
             await subscription.unsubscribe()
 
     async def close(self) -> None:

@@ -110,18 +110,28 @@ class Bus:
             return
         self._closed = True
         runtime = self._runtime
+        leaving = asyncio.ensure_future(self._leave())
         try:
-            if runtime.failure is None:
-                with suppress(BusClosed):
-                    await asyncio.wait_for(runtime.leave(), self._leave_s)
+            await asyncio.shield(leaving)
+        except asyncio.CancelledError:
+            await asyncio.wait((leaving,))  # others need the hand-over; it ends in time
+            raise
+        finally:
+            await runtime.stop()
+            self._shut()
+
+    async def _leave(self) -> None:
+        runtime = self._runtime
+        if runtime.failure is not None or not runtime.joining:
+            return
+        try:
+            with suppress(BusClosed):
+                await asyncio.wait_for(runtime.leave(), self._leave_s)
         except TimeoutError:
             runtime.on_trouble(
                 f"left after {self._leave_s:g} s without a word of everyone; "
                 "topics managed here may need a new start"
             )
-        finally:
-            await runtime.stop()
-            self._shut()
 
     def _check(self) -> None:
         if self._closed:

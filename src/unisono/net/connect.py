@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
+from typing import Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
+from msgspec import Meta
 
 from unisono.core.layer import Layer
 from unisono.core.limits import Limits, check_topic
@@ -19,7 +22,7 @@ from unisono.core.node import Node
 from unisono.ens.base import EventService
 from unisono.ens.memory import MemoryService
 from unisono.ens.nats import NatsService
-from unisono.errors import BadInput, Unsupported
+from unisono.errors import BadInput, BusClosed, Unsupported
 from unisono.net.bus import Bus
 from unisono.net.runtime import Runtime
 from unisono.qos.link import ReliableLinks
@@ -38,26 +41,29 @@ _FLUSH_TRACE_S = 5.0
 _CONNECT_S = 5.0
 
 
+Seconds = Annotated[float, Meta(gt=0, le=1e6)]
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The wished guarantees, checked. See `connect` for what each means."""
 
-    order: tuple[tuple[str, str], ...]  # (pattern, guarantee), first match counts
-    buffer: int | None = None
-    hold_s: float = 10.0
-    stamps: str = "exact"
+    order: dict[str, str]  # pattern -> guarantee, first match counts
+    buffer: Annotated[int, Meta(ge=0)] | None = None
+    hold_s: Seconds = 10.0
+    stamps: Literal["exact", "paper"] = "exact"
     manage: bool = True
     trace: str | None = None
-    name: str | None = None
-    discovery_s: float | None = None
-    patience_s: float = 10.0
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}$")] | None = None
+    discovery_s: Seconds | None = None
+    patience_s: Seconds = 10.0
 
     @property
     def ordered(self) -> bool:
-        return any(guarantee == "total" for _, guarantee in self.order)
+        return "total" in self.order.values()
 
     def covers(self, topic: str) -> bool:
         """Whether the topic is totally ordered."""
-        for pattern, guarantee in self.order:
+        for pattern, guarantee in self.order.items():
             if fnmatchcase(topic, pattern):
                 return guarantee == "total"
         return False
@@ -95,50 +101,57 @@ def connect(
     discovery_s how long to listen for others before starting a bus of one's own
     patience_s  how long a publication may wait for its stamp before its receipt says so
     """
-    wished: tuple[tuple[str, str], ...]
-    if isinstance(order, str):
-        wished = (("*", order),)
-    elif isinstance(order, Mapping) and order:
-        wished = tuple(order.items())
-    else:
+    if isinstance(order, Mapping) and not order:
         raise BadInput("order is a guarantee, or a mapping from topic patterns to guarantees")
-    for pattern, guarantee in wished:
+    options = _options(
+        {
+            "order": {"*": order} if isinstance(order, str) else order,
+            "buffer": buffer,
+            "hold_s": 10.0 if hold_s is None else hold_s,
+            "stamps": stamps,
+            "manage": manage,
+            "trace": os.fspath(trace) if isinstance(trace, os.PathLike) else trace,
+            "name": name,
+            "discovery_s": discovery_s,
+            "patience_s": patience_s,
+        }
+    )
+    for pattern, guarantee in options.order.items():
         _check_guarantee(pattern, guarantee)
-    ordered = any(guarantee == "total" for _, guarantee in wished)
-    if not ordered:
-        given = {"buffer": buffer, "hold_s": hold_s}
+    if not options.ordered:
+        given = {"buffer": buffer, "hold_s": hold_s, "discovery_s": discovery_s}
         useless = [option for option, value in given.items() if value is not None]
         useless += ["stamps"] if stamps != "exact" else []
         useless += ["manage"] if not manage else []
         if useless:
             raise Unsupported(f'{", ".join(useless)} means nothing with order="none"; leave it out')
-    if stamps not in ("exact", "paper"):
-        raise BadInput(f'stamps is "exact" or "paper", not {stamps!r}')
-    if buffer is not None and buffer < 0:
-        raise BadInput(f"buffer is a number of events, not {buffer}; None means no bound")
     if buffer == 0 and hold_s is not None:
         raise Unsupported("hold_s with buffer=0: nothing is ever held; leave one of them out")
-    for option, seconds in (
-        ("hold_s", hold_s),
-        ("discovery_s", discovery_s),
-        ("patience_s", patience_s),
-    ):
-        if seconds is not None and seconds <= 0:
-            raise BadInput(f"{option} is a positive number of seconds, not {seconds}")
-    if name is not None:
-        check_topic(name)
-    options = Options(
-        order=wished,
-        buffer=buffer,
-        hold_s=10.0 if hold_s is None else hold_s,
-        stamps=stamps,
-        manage=manage,
-        trace=None if trace is None else os.fspath(trace),
-        name=name,
-        discovery_s=discovery_s,
-        patience_s=patience_s,
-    )
+    if limits is not None and not isinstance(limits, Limits):
+        raise BadInput(f"limits is a unisono.Limits, not {type(limits).__name__}")
     return Connection(_service(url, options.patience_s), options, limits or Limits())
+
+
+_MEANT = {
+    "order": "a guarantee, or a mapping from topic patterns to guarantees",
+    "buffer": "a number of events, or None for no bound",
+    "hold_s": "a positive number of seconds",
+    "discovery_s": "a positive number of seconds",
+    "patience_s": "a positive number of seconds",
+    "stamps": '"exact" or "paper"',
+    "manage": "True or False",
+    "trace": "a folder",
+    "name": "made of letters, digits and . _ -",
+}
+
+
+def _options(given: dict[str, object]) -> Options:
+    try:
+        return msgspec.convert(given, Options)
+    except msgspec.ValidationError as error:
+        found = re.search(r"\$\.(\w+)", str(error))
+        option = found.group(1) if found else "order"
+        raise BadInput(f"{option} is {_MEANT[option]}, not {given[option]!r}") from None
 
 
 def _check_guarantee(pattern: str, guarantee: str) -> None:
@@ -153,6 +166,8 @@ def _check_guarantee(pattern: str, guarantee: str) -> None:
 
 def _service(url: str, patience_s: float) -> Callable[[], EventService]:
     """How to make the event service of an address."""
+    if not isinstance(url, str):
+        raise BadInput(f"an address is a string, not {type(url).__name__}")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -162,6 +177,8 @@ def _service(url: str, patience_s: float) -> Callable[[], EventService]:
     except ValueError as error:
         raise BadInput(f"{url!r} is not an address: {error}") from None
     if parts.scheme == "memory":
+        if parts.path:
+            raise BadInput(f"a memory address is memory://name, without {parts.path!r}")
         unknown = set(query) - {"delay_ms", "jitter_ms"}
         if unknown:
             raise BadInput(f"memory:// knows delay_ms and jitter_ms, not {sorted(unknown)[0]!r}")
@@ -174,14 +191,15 @@ def _service(url: str, patience_s: float) -> Callable[[], EventService]:
         delay_ms, jitter_ms = delays.get("delay_ms", 0.0), delays.get("jitter_ms", 0.0)
         return lambda: MemoryService(parts.netloc, delay_ms, jitter_ms)
     if parts.scheme == "nats":
-        if not parts.hostname or query:
+        if not parts.hostname or query or port == 0:
             raise BadInput(
                 f"a NATS address is nats://host:port or nats://host:port/space, not {url!r}"
             )
         space = parts.path.strip("/") or "unisono"
         check_topic(space)
         credentials = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
-        server = f"nats://{credentials}{parts.hostname}:{port or 4222}"
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        server = f"nats://{credentials}{host}:{port or 4222}"
         return lambda: NatsService(server, space, connect_s=min(patience_s, _CONNECT_S))
     known = "memory:// and nats://"
     raise BadInput(f"{url!r} names no bus that is supported; use {known}")
@@ -215,21 +233,21 @@ class Connection:
         """Connect and join. The caller closes the bus."""
         options = self._options
         node_id = f"{options.name or 'node'}-{secrets.token_hex(4)}"
-        service = self._service()
         recorder = _recorder(options, node_id, self._limits)
-        flusher = asyncio.create_task(_flush(recorder))
+        service = self._service()
+
+        runtime = Runtime(node_id, service, recorder)
+        flusher = asyncio.create_task(_flush(recorder, runtime))
 
         def shut() -> None:
             flusher.cancel()
             recorder.close()
 
-        runtime = Runtime(node_id, service, recorder)
         bus = Bus(runtime, shut, leave_s=options.patience_s)
         try:
             await runtime.open(lambda opened: _node(node_id, options, self._limits, opened))
         except BaseException:
-            await runtime.stop()
-            shut()
+            await bus.close()  # others may already count on this node
             raise
         return bus
 
@@ -256,6 +274,7 @@ def _node(node_id: str, options: Options, limits: Limits, service: EventService)
                 exact=options.stamps == "exact",
                 buffer=options.buffer,
                 hold_us=round(options.hold_s * SECOND) if options.buffer != 0 else None,
+                catch_up_us=round(options.hold_s * SECOND),
                 patience_us=round(options.patience_s * SECOND),
                 covers=options.covers,
                 limits=limits,
@@ -270,21 +289,28 @@ def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:
     if options.trace is None:
         return NullRecorder()
     folder = Path(options.trace)
-    recorder = ParquetRecorder(folder / "trace", node_id, limits.trace_rows)
+    try:
+        recorder = ParquetRecorder(folder / "trace", node_id, limits.trace_rows)
+    except OSError as error:
+        raise BadInput(f"cannot record a trace into {folder}: {error}") from None
     promises = ["phantoms"]
     if options.ordered:
         promises += ["total-order", "topic-fifo", "duplicates"]
     about = {
         "version": unisono_version(),
-        "order": dict(options.order),
+        "order": options.order,
         "promises": promises,
     }
     write_run(folder, about)
     return recorder
 
 
-async def _flush(recorder: Recorder) -> None:
+async def _flush(recorder: Recorder, runtime: Runtime) -> None:
     """Write the trace every few seconds, so that a killed process loses little of it."""
     while True:
         await asyncio.sleep(_FLUSH_TRACE_S)
-        recorder.flush()
+        try:
+            recorder.flush()
+        except OSError as error:
+            runtime.fail(BusClosed(f"the trace cannot be written: {error}"))
+            return

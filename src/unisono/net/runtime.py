@@ -12,8 +12,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from unisono.core.effects import (
     CancelTimer,
@@ -64,6 +64,7 @@ class Runtime:
         self._name = name
         self.troubles: deque[str] = deque(maxlen=_TROUBLES)
         self.failure: UnisonoError | None = None
+        self.joining = False  # others may know of the node
         self.notifications: deque[Delivery] = deque()
         self._service = service
         self._recorder = recorder
@@ -91,6 +92,7 @@ class Runtime:
             asyncio.create_task(self._guard(self._run_messages())),
             asyncio.create_task(self._guard(self._run_events())),
         ]
+        self.joining = True
         joined = self.ticket(JOIN)
         self.carry(self.node.start(self.now()))
         await joined
@@ -138,14 +140,18 @@ class Runtime:
 
     async def _guard(self, work: Awaitable[None]) -> None:
         """A lane that ends is a failure of the bus, not a silence."""
-        try:
+        with self._told():
             await work
-        except asyncio.CancelledError:
-            raise
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What goes wrong in here ends the bus, and everyone who waits is told why."""
+        try:
+            yield
         except UnisonoError as error:
             self.fail(error)
         except Exception as error:
-            log.exception("a lane of the bus failed")
+            log.exception("%s failed", self._name)
             self.fail(BusClosed(f"the bus failed: {type(error).__name__}: {error}"))
 
     # What the bus brings.
@@ -154,7 +160,8 @@ class Runtime:
         if not topic.startswith(RESERVED):
             await self._room.wait()
         if self.failure is None:
-            self.carry(self.node.frame(topic, frame, self.now()))
+            with self._told():
+                self.carry(self.node.frame(topic, frame, self.now()))
 
     def on_trouble(self, text: str) -> None:
         log.warning("%s: %s", self._name, text)
@@ -164,7 +171,8 @@ class Runtime:
 
     def on_reconnect(self) -> None:
         if self.failure is None:
-            self.carry(self.node.reconnected(self.now()))
+            with self._told():
+                self.carry(self.node.reconnected(self.now()))
 
     # What the application asks for.
 
@@ -268,7 +276,8 @@ class Runtime:
     def _fire(self, key: str) -> None:
         del self._timers[key]
         if self.failure is None:
-            self.carry(self.node.timer(key, self.now()))
+            with self._told():
+                self.carry(self.node.timer(key, self.now()))
 
     # Lanes.
 
@@ -282,12 +291,12 @@ class Runtime:
                     for topic in item.topics:
                         await self._service.subscribe(topic)
                     if item.ticket is not None:
-                        self.carry(self.node.listening(item.ticket, self.now()))
+                        self.carry(self.node.effective(item.ticket, self.now()))
                 else:
                     for topic in item.topics:
                         await self._service.unsubscribe(topic)
                     if item.ticket is not None:
-                        self._done(item.ticket, None)
+                        self.carry(self.node.effective(item.ticket, self.now()))
                 self._messages.popleft()
             self._lane_empty.set()
             self._wake_messages.clear()

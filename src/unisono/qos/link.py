@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Union
 
 import msgspec
 
-from unisono.core.effects import Effect, Receive, Record, Send, SetTimer
+from unisono.core.effects import CancelTimer, Effect, Gone, Receive, Record, Send, SetTimer
 from unisono.core.events import EVERYONE, Control
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
@@ -37,7 +37,8 @@ class Acknowledged(Control, frozen=True, array_like=True, tag="acknowledged"):
 
 class _Peer(msgspec.Struct):
     sent: int = 0  # number of the last message sent
-    unacknowledged: dict[int, bytes] = {}
+    unacknowledged: dict[int, bytes] = {}  # at most a window of them
+    waiting: dict[int, bytes] = {}  # beyond the window; as many as publishers have outstanding
     tries: int = 0  # since the last progress
     received: int = 0  # all up to here were handed up
     early: dict[int, bytes] = {}
@@ -64,6 +65,7 @@ class ReliableLinks(Layer):
         self._resend_us = resend_us
         self._ack_us = min(ack_us, resend_us // 4)
         self._peers: dict[str, _Peer] = {}
+        self._departed: dict[str, None] = {}  # oldest first
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
             Union.__getitem__(wrapped)
@@ -72,29 +74,52 @@ class ReliableLinks(Layer):
     def send(self, to: str, message: Control, now: int) -> Effects:
         if to == EVERYONE:
             return (Send(to, message),)
+        if to in self._departed:
+            return ()
         peer = self._peers.setdefault(to, _Peer())
-        if len(peer.unacknowledged) >= self._limits.link_window:
-            row = {
-                "at_us": now,
-                "node": self._node_id,
-                "kind": "peer does not answer",
-                "detail": f"{to}: {type(message).__name__} was not sent",
-            }
-            return (Record("faults", row),)
         peer.sent += 1
-        body = self._encoder.encode(message)
-        idle = not peer.unacknowledged
-        peer.unacknowledged[peer.sent] = body
-        out: list[Effect] = [Send(to, Wrapped(peer.sent, msgspec.Raw(body)))]
-        if idle:
+        peer.waiting[peer.sent] = self._encoder.encode(message)
+        return self._send_waiting(to, peer, now)
+
+    def _send_waiting(self, to: str, peer: _Peer, now: int) -> list[Effect]:
+        """Send what the window has room for."""
+        out: list[Effect] = []
+        if not peer.unacknowledged and peer.waiting:
             peer.tries = 0
             out.append(SetTimer(RESEND + to, now + self._resend_us))
+        while peer.waiting and len(peer.unacknowledged) < self._limits.link_window:
+            number = next(iter(peer.waiting))
+            body = peer.unacknowledged[number] = peer.waiting.pop(number)
+            out.append(Send(to, Wrapped(number, msgspec.Raw(body))))
+        return out
+
+    def gone(self, peer: str, now: int) -> Effects:
+        """Nobody is left to acknowledge, or to wait for."""
+        self._departed[peer] = None
+        if len(self._departed) > self._limits.departed:
+            del self._departed[next(iter(self._departed))]
+        if self._peers.pop(peer, None) is None:
+            return (Gone(peer),)
+        return (CancelTimer(RESEND + peer), CancelTimer(ACK + peer), Gone(peer))
+
+    @property
+    def idle(self) -> bool:
+        return not any(peer.unacknowledged or peer.waiting for peer in self._peers.values())
+
+    def reconnected(self, now: int) -> Effects:
+        """Do not wait for the timers: what was in flight may be lost."""
+        out: list[Effect] = []
+        for name, peer in self._peers.items():
+            peer.tries = 0
+            out.extend(self._again(name, peer, now))
         return out
 
     def receive(self, message: Control, sender: str, now: int) -> Effects:
+        if sender in self._departed:
+            return ()  # a late copy
         peer = self._peers.setdefault(sender, _Peer())
         if isinstance(message, Acknowledged):
-            return self._acknowledged(peer, message.upto)
+            return self._acknowledged(sender, peer, message.upto, now)
         assert isinstance(message, Wrapped)
         out: list[Effect] = []
         if not peer.owes_ack:
@@ -122,27 +147,35 @@ class ReliableLinks(Layer):
             }
             return (Record("faults", row),)
 
-    @staticmethod
-    def _acknowledged(peer: _Peer, upto: int) -> Effects:
+    def _acknowledged(self, name: str, peer: _Peer, upto: int, now: int) -> Effects:
         for number in [n for n in peer.unacknowledged if n <= upto]:
             del peer.unacknowledged[number]
             peer.tries = 0
-        return ()
+        return self._send_waiting(name, peer, now)
 
     def timer(self, key: str, now: int) -> Effects:
         if key.startswith(ACK):
             name = key[len(ACK) :]
-            peer = self._peers[name]
+            peer = self._peers.get(name)
+            if peer is None:
+                return ()
             peer.owes_ack = False
             return (Send(name, Acknowledged(peer.received)),)
         name = key[len(RESEND) :]
-        peer = self._peers[name]
-        if not peer.unacknowledged:
+        peer = self._peers.get(name)
+        if peer is None:
             return ()
         peer.tries += 1
+        return self._again(name, peer, now)
+
+    def _again(self, name: str, peer: _Peer, now: int) -> list[Effect]:
+        """Send all that is not acknowledged once more."""
+        if not peer.unacknowledged:
+            return []
         wait = self._resend_us << min(peer.tries, _BACKOFF_MAX)
-        out: list[Effect] = [
+        out: list[Effect] = [SetTimer(RESEND + name, now + wait)]
+        out.extend(
             Send(name, Wrapped(number, msgspec.Raw(body)))
             for number, body in peer.unacknowledged.items()
-        ]
-        return (*out, SetTimer(RESEND + name, now + wait))
+        )
+        return out

@@ -17,12 +17,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from unisono.core.effects import CancelTimer, Done, Effect, Fail, Send, SetTimer
+from unisono.core.effects import CancelTimer, Done, Effect, Fail, Gone, Send, SetTimer
 from unisono.core.events import EVERYONE, Control
 from unisono.core.limits import Limits
 from unisono.core.node import CLOSE, JOIN
 
 DISCOVERY_TIMER = "discover"
+_LATER_VIEWS = 1000  # views kept that overtook an earlier one
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):
@@ -109,8 +110,13 @@ class Membership:
         self._started_us = 0
         self._rivals: set[str] = set()  # newcomers heard of in this round that may found
         self._known: str | None = None  # a bus that exists, though its coordinator is silent
+        self._asked_us = 0  # when this round of discovery began
+        self._leaving = False
+        self._last_word: Control = Goodbye()
+        self._gone = False  # this node is no one's member any more
         self._later: dict[int, View] = {}  # views that overtook an earlier one
         self._clients: dict[str, None] = {}  # the coordinator's
+        self.departed: dict[str, None] = {}  # who has said goodbye, oldest first
         self.view: View | None = None
         self.fresh: deque[View] = deque()
 
@@ -123,6 +129,7 @@ class Membership:
 
     def _hello(self, now: int) -> list[Effect]:
         self._rivals.clear()
+        self._asked_us = now
         return [
             Send(EVERYONE, Hello(self._manage)),
             SetTimer(DISCOVERY_TIMER, now + self._discovery_us),
@@ -132,6 +139,8 @@ class Membership:
         """The discovery time is over."""
         if self.view is not None:
             return []
+        if now - self._asked_us > 2 * self._discovery_us:
+            return self._hello(now)  # this process was busy: answers may still be unread
         founder = self._manage and self._known is None and not self._rivals
         if founder:
             self._install(View(self._node_id, 1, (self._node_id,)))
@@ -149,37 +158,56 @@ class Membership:
 
     def leave(self, now: int) -> list[Effect]:
         """Ask to leave. A member goes on until it finds itself `leaving` in a view."""
+        self._leaving = True
         view = self.view
         if view is None or self._node_id not in view.members:
-            return [CancelTimer(DISCOVERY_TIMER), Send(EVERYONE, Goodbye()), Done(CLOSE)]
+            return [CancelTimer(DISCOVERY_TIMER), *self.let_go()]
         if view.members[0] != self._node_id:
             return [Send(view.members[0], Leave(self._node_id))]
-        if len(view.members) == 1:
-            return [Send(EVERYONE, Dissolved(view.bus)), Done(CLOSE)]
         return self._without(self._node_id)
 
+    def let_go(self) -> list[Effect]:
+        """Nobody needs this node any more."""
+        self._gone = True
+        return [Done(CLOSE)]
+
+    def farewell(self) -> list[Effect]:
+        """The last words, once everything else has arrived: peers forget this node then."""
+        return [Send(EVERYONE, self._last_word)]
+
     def receive(self, message: Control, sender: str, now: int) -> list[Effect]:
+        if isinstance(message, Goodbye):
+            return self._forget(sender)
+        if self._gone:
+            return []
         if isinstance(message, Hello):
             return self._greet(message, sender)
         if isinstance(message, Known):
-            return self._known_bus(message.bus, now)
+            return self._known_bus(message.bus)
         if isinstance(message, NewView):
-            return self._take(message.view, now)
+            return self._take(message.view, sender)
         if isinstance(message, TurnedAway):
             return [Fail(message.reason)]
         if isinstance(message, Leave):
             return self._let_go(message)
-        if isinstance(message, Goodbye):
-            self._clients.pop(sender, None)
-            return []
         assert isinstance(message, Dissolved)
-        if self.view is None or self.view.bus != message.bus:
+        if self.view is None:
+            self._known = None if self._known == message.bus else self._known
+            return []
+        if self.view.bus != message.bus or self._leaving:
             return []
         return [
             Fail(
                 "the last process that hosted topic managers has left; connect again with one there"
             )
         ]
+
+    def _forget(self, sender: str) -> list[Effect]:
+        self._clients.pop(sender, None)
+        self.departed[sender] = None
+        if len(self.departed) > self._limits.departed:
+            del self.departed[next(iter(self.departed))]
+        return [Gone(sender)]
 
     def _greet(self, message: Hello, sender: str) -> list[Effect]:
         view = self.view
@@ -202,21 +230,29 @@ class Membership:
 
     def _let_go(self, message: Leave) -> list[Effect]:
         view = self.view
-        assert view is not None and view.members
+        if view is None or message.node not in view.members:
+            return []
         if view.members[0] != self._node_id:
             return [Send(view.members[0], message)]
-        if message.node not in view.members:
-            return []
+        if message.node == self._node_id and not self._leaving:
+            return []  # nobody else decides that
         return self._without(message.node)
 
     def _without(self, node: str) -> list[Effect]:
         assert self.view is not None
-        return self._announce(tuple(m for m in self.view.members if m != node), node)
+        rest = tuple(member for member in self.view.members if member != node)
+        if not rest:
+            self._last_word = Dissolved(self.view.bus)
+            return self.let_go()
+        # Who leaves follows the views like a client until it says goodbye: others that leave
+        # meanwhile must not go before it has stopped passing messages on to them.
+        self._clients[node] = None
+        return self._announce(rest, node)
 
     def _announce(self, members: Sequence[str], leaving: str) -> list[Effect]:
         old = self.view
         assert old is not None
-        clients = tuple(self._clients)
+        clients = tuple(client for client in self._clients if client not in members)
         view = View(old.bus, old.number + 1, tuple(members), old.members, leaving, clients)
         self._install(view)
         told = dict.fromkeys((*old.members, *members, *clients))
@@ -224,26 +260,39 @@ class Membership:
 
     def _install(self, view: View) -> None:
         self.view = view
-        self._clients = dict.fromkeys(view.clients)
+        self._clients = {client: None for client in view.clients if client not in self.departed}
         self.fresh.append(view)
 
-    def _take(self, view: View, now: int) -> list[Effect]:
-        """Views are followed in their order; the first one may be any."""
+    def _take(self, view: View, sender: str) -> list[Effect]:
+        """Views are followed in their order. A client may begin with any; a member begins with
+        the one that adds it, since that is the one with which managers are handed to it."""
+        if not view.members or sender not in (*view.members, *view.previous):
+            return []
+        out: list[Effect] = []
         if self.view is None:
+            added = self._node_id in view.members and self._node_id not in view.previous
+            if self._manage and not added:
+                self._keep_for_later(view)
+                return []
             self._install(view)
-            out: list[Effect] = [CancelTimer(DISCOVERY_TIMER), Done(JOIN)]
+            out = [CancelTimer(DISCOVERY_TIMER), Done(JOIN)]
         elif view.bus != self.view.bus:
-            return self._known_bus(view.bus, now)
-        else:
-            out = []
-            self._later[view.number] = view
-        while (
-            following := self._later.pop(self.view.number + 1 if self.view else 0, None)
-        ) is not None:
+            return self._known_bus(view.bus)
+        elif view.number > self.view.number:
+            self._keep_for_later(view)
+        while self.view is not None:
+            following = self._later.pop(self.view.number + 1, None)
+            if following is None or following.bus != self.view.bus:
+                break
             self._install(following)
         return out
 
-    def _known_bus(self, bus: str, now: int) -> list[Effect]:
+    def _keep_for_later(self, view: View) -> None:
+        self._later[view.number] = view
+        if len(self._later) > _LATER_VIEWS:
+            del self._later[max(self._later)]
+
+    def _known_bus(self, bus: str) -> list[Effect]:
         view = self.view
         if view is None:
             self._known = bus

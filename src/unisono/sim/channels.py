@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from unisono.core.entropy import digest
+
+Milliseconds = Annotated[float, Meta(ge=0, le=1e7)]
 
 
 class Wan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -16,13 +20,17 @@ class Wan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     messages on one link do not overtake each other (the thesis assumes FIFO links).
     """
 
-    slow_share: float = 0.2
-    fast_mean_ms: float = 21.0
-    fast_sd_ms: float = 10.85
-    slow_mean_ms: float = 240.0
-    slow_sd_ms: float = 129.27
-    minimum_ms: float = 1.0
+    slow_share: Annotated[float, Meta(ge=0, le=1)] = 0.2
+    fast_mean_ms: Milliseconds = 21.0
+    fast_sd_ms: Milliseconds = 10.85
+    slow_mean_ms: Milliseconds = 240.0
+    slow_sd_ms: Milliseconds = 129.27
+    minimum_ms: Milliseconds = 1.0
     fifo: bool = True
+
+    def __post_init__(self) -> None:
+        if min(self.fast_mean_ms, self.slow_mean_ms) < self.minimum_ms:
+            raise ValueError("a mean delay is below minimum_ms")
 
 
 class Links:

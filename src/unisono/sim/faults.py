@@ -7,31 +7,38 @@ fault is written to the trace's table `faults`.
 from __future__ import annotations
 
 import random
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
+from msgspec import Meta
 
 from unisono.core.effects import Effect, Record, SetTimer, Transmit
 from unisono.core.entropy import stream
 from unisono.core.events import INBOX
 from unisono.core.layer import Effects, FrameLayer
 
+Share = Annotated[float, Meta(ge=0, le=0.9)]  # a probability; above this nothing gets through
+
 
 class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Probabilities per frame. `only` restricts them to "events" or "messages" (point to point)."""
 
-    loss: float = 0.0
-    duplicate: float = 0.0
-    delay: float = 0.0
-    delay_ms: float = 500.0
-    reorder: float = 0.0
-    corrupt: float = 0.0
-    only: str = "all"
+    loss: Share = 0.0
+    duplicate: Share = 0.0
+    delay: Share = 0.0
+    delay_ms: Annotated[float, Meta(ge=0, le=1e9)] = 500.0
+    reorder: Share = 0.0
+    corrupt: Share = 0.0
+    only: Literal["all", "events", "messages"] = "all"
 
     @property
     def lossy(self) -> bool:
         """Frames may fail to arrive."""
         return self.loss > 0 or self.corrupt > 0
+
+    @property
+    def loses_events(self) -> bool:
+        return self.lossy and self.only != "messages"
 
 
 class _Fault(FrameLayer):

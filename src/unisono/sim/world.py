@@ -21,7 +21,7 @@ from unisono.core.effects import (
 )
 from unisono.core.entropy import stream
 from unisono.core.events import Delivery
-from unisono.core.node import Node
+from unisono.core.node import CLOSE, Node
 from unisono.sim.channels import Links, Wan
 from unisono.sim.service import TreeService
 from unisono.trace.memory import Recorder
@@ -85,7 +85,7 @@ class World:
 
     def remove(self, node_id: str) -> None:
         """A node has left; what still arrives for it goes nowhere."""
-        del self.nodes[node_id]
+        self.nodes.pop(node_id, None)
 
     def publish(self, node_id: str, topic: str, payload: bytes) -> str:
         node = self.nodes[node_id]
@@ -137,12 +137,12 @@ class World:
                 for topic in effect.topics:
                     self._service.subscribe(node.id, topic)
                 if effect.ticket is not None:
-                    self._carry(node, node.listening(effect.ticket, self.now))
+                    self._carry(node, node.effective(effect.ticket, self.now))
             elif isinstance(effect, Unsubscribe):
                 for topic in effect.topics:
                     self._service.unsubscribe(node.id, topic)
                 if effect.ticket is not None:
-                    self._done(node, Done(effect.ticket))
+                    self._carry(node, node.effective(effect.ticket, self.now))
             elif isinstance(effect, Done):
                 self._done(node, effect)
             elif isinstance(effect, Trouble):
@@ -153,6 +153,9 @@ class World:
 
     def _done(self, node: Node, effect: Done) -> None:
         self.pending.pop(f"{node.id}:{effect.ticket}", None)
+        if effect.ticket == CLOSE:
+            # The rest of this batch still goes out; what arrives later goes nowhere.
+            self.at(self.now, lambda now: self.remove(node.id))
         if effect.error is not None:
             self.errors.append((node.id, effect.ticket, effect.error))
 

@@ -16,7 +16,6 @@ from typing import ClassVar
 import msgspec
 
 from unisono.core.effects import (
-    Done,
     Effect,
     Publish,
     Record,
@@ -27,7 +26,6 @@ from unisono.core.effects import (
 from unisono.core.events import Control, Event, Status
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
-from unisono.core.node import CLOSE
 from unisono.qos import membership as mb
 from unisono.qos.total_order import messages as msg
 from unisono.qos.total_order.manager import ManagerState, TopicManager
@@ -42,9 +40,10 @@ from unisono.qos.total_order.subscriber import (
     Subscriber,
 )
 
-_STATES_A_PART = 64  # keeps a hand-over message well below the frame limit of any bus
+_PART_BYTES = 1 << 17  # keeps a hand-over message well below the frame limit of any bus
+_VIEWS_AHEAD = 1000
 _STATE_ENCODER = msgspec.msgpack.Encoder()
-_STATE_DECODER = msgspec.msgpack.Decoder(ManagerState)
+_STATE_DECODER = msgspec.msgpack.Decoder(list[ManagerState])
 
 
 def _everything(topic: str) -> bool:
@@ -67,6 +66,7 @@ class TotalOrder(Layer):
         exact: bool = True,
         buffer: int | None = None,
         hold_us: int | None = None,
+        catch_up_us: int | None = None,
         patience_us: int | None = None,
         covers: Callable[[str], bool] = _everything,
         limits: Limits | None = None,
@@ -79,16 +79,23 @@ class TotalOrder(Layer):
         self._post = Post(node_id)
         self.publisher = Publisher(self._post, self._limits, patience_us)
         self.subscriber = Subscriber(
-            self._post, self._order, self._limits, exact=exact, buffer=buffer, hold_us=hold_us
+            self._post,
+            self._order,
+            self._limits,
+            exact=exact,
+            buffer=buffer,
+            hold_us=hold_us,
+            catch_up_us=catch_up_us,
         )
         self.managers: dict[str, TopicManager] = {}
         self._serving = False
         self._parked: list[msg.ToTopic] = []
-        self._handed: dict[int, dict[str, list[bytes]]] = {}  # view -> sender -> all its states
-        self._parts: dict[tuple[int, str], dict[int, tuple[bytes, ...]]] = {}
+        self._handed: dict[int, dict[str, list[ManagerState]]] = {}  # view -> sender -> states
+        self._parts: dict[tuple[int, str], dict[int, bytes]] = {}
         self._installing: mb.View | None = None
         self._closing = False
         self._leaving_asked = False
+        self._left = False  # a view without this node is installed
         self._staying: set[str] = set()  # who may still send us messages while we leave
         self._settled: set[str] = set()  # who has said that it will not
 
@@ -108,9 +115,7 @@ class TotalOrder(Layer):
         ordered = tuple(topic for topic in topics if self._covers(topic))
         if not ordered:
             return (Subscribe(plain, ticket),)
-        if plain:
-            self._post.do(Subscribe(plain))
-        self.subscriber.subscribe(ordered, ticket)
+        self.subscriber.subscribe(ordered, ticket, plain)
         return self._after((), now)
 
     def unsubscribe(self, topics: Sequence[str], ticket: str | None, now: int) -> Effects:
@@ -118,9 +123,7 @@ class TotalOrder(Layer):
         ordered = tuple(topic for topic in topics if self._covers(topic))
         if not ordered:
             return (Unsubscribe(plain, ticket),)
-        if plain:
-            self._post.do(Unsubscribe(plain))
-        self.subscriber.unsubscribe(ordered, ticket)
+        self.subscriber.unsubscribe(ordered, ticket, plain)
         return self._after((), now)
 
     def notify(self, event: Event, status: Status, now: int) -> Effects:
@@ -141,9 +144,12 @@ class TotalOrder(Layer):
         )
         return (Record("faults", row), Trouble(text))
 
-    def listening(self, ticket: str, now: int) -> Effects:
-        self.subscriber.listening(ticket)
+    def effective(self, ticket: str, now: int) -> Effects:
+        self.subscriber.effective(ticket)
         return self._after((), now)
+
+    def farewell(self, now: int) -> Effects:
+        return self._members.farewell()
 
     def reconnected(self, now: int) -> Effects:
         self.subscriber.look_for_losses()
@@ -190,19 +196,27 @@ class TotalOrder(Layer):
         elif isinstance(message, msg.Installed):
             self._settled.add(sender)
         else:
+            if isinstance(message, mb.Goodbye):
+                self._staying.discard(sender)
             return self._members.receive(message, sender, now)
         return ()
 
     def _to_manager(self, message: msg.ToTopic) -> None:
         post = self._post
         if message.view > post.view or not post.members:
-            self._parked.append(message)
+            self._park(message)
         elif post.manager_of(message.topic) != post.node_id:
             post.to_topic(message)
         elif not self._serving:
-            self._parked.append(message)
+            self._park(message)
         else:
             self._manage(message)
+
+    def _park(self, message: msg.ToTopic) -> None:
+        if len(self._parked) >= self._limits.parked:
+            self._post.refuse(message, "too many wait for a manager to arrive")
+        else:
+            self._parked.append(message)
 
     def _manage(self, message: msg.ToTopic) -> None:
         manager = self.managers.get(message.topic)
@@ -247,6 +261,10 @@ class TotalOrder(Layer):
                 break
         if self._closing:
             self._try_to_leave(now)
+        for reason in post.refused:
+            row = {"at_us": now, "node": post.node_id, "kind": "refused", "detail": reason}
+            out.append(Record("faults", row))
+        post.refused.clear()
         out.extend(post.collect())
         while post.local:  # leaving may have addressed this node
             out.extend(self._dispatch(post.local.popleft(), post.node_id, now))
@@ -277,38 +295,47 @@ class TotalOrder(Layer):
         if post.node_id in view.previous:
             self._hand_over(view)
         if view.leaving == post.node_id:
-            self._staying = {*view.members, *view.clients} - {post.node_id}
+            followers = {*view.members, *view.clients} - {post.node_id}
+            self._staying = followers - self._members.departed.keys()
+            self._left = True
 
     def _hand_over(self, view: mb.View) -> None:
-        moving: dict[str, list[bytes]] = {member: [] for member in view.members}
+        moving: dict[str, list[ManagerState]] = {member: [] for member in view.members}
         for topic in list(self.managers):
             owner = self._post.manager_of(topic)
             if owner != self._post.node_id:
-                state = self.managers.pop(topic).state
-                moving[owner].append(_STATE_ENCODER.encode(state))
+                moving[owner].append(self.managers.pop(topic).state)
         for member, states in moving.items():
             if member == self._post.node_id:
                 continue
-            parts = [states[i : i + _STATES_A_PART] for i in range(0, len(states), _STATES_A_PART)]
-            for index, part in enumerate(parts or [[]]):
-                message = msg.HandOver(view.number, index, max(1, len(parts)), tuple(part))
-                self._post.to_node(member, message)
+            packed = _STATE_ENCODER.encode(states)
+            parts = [packed[at : at + _PART_BYTES] for at in range(0, len(packed), _PART_BYTES)]
+            for index, part in enumerate(parts):
+                self._post.to_node(member, msg.HandOver(view.number, index, len(parts), part))
 
     def _take_over(self, message: msg.HandOver, sender: str) -> None:
+        if not self._post.view <= message.view <= self._post.view + _VIEWS_AHEAD:
+            self._post.refuse(message, "of a view long gone or far ahead")
+            return
         parts = self._parts.setdefault((message.view, sender), {})
-        parts[message.part] = message.states
-        if len(parts) == message.parts:
-            del self._parts[message.view, sender]
-            states = [state for index in sorted(parts) for state in parts[index]]
-            self._handed.setdefault(message.view, {})[sender] = states
+        parts[message.part] = message.data
+        if len(parts) < message.parts:
+            return
+        del self._parts[message.view, sender]
+        try:
+            states = _STATE_DECODER.decode(b"".join(parts[index] for index in sorted(parts)))
+        except msgspec.DecodeError:
+            self._post.refuse(message, "cannot be unpacked")
+            return
+        self._handed.setdefault(message.view, {})[sender] = states
 
-    def _serve(self, view: mb.View, handed: dict[str, list[bytes]], now: int) -> None:
+    def _serve(self, view: mb.View, handed: dict[str, list[ManagerState]], now: int) -> None:
         self._installing = None
         post = self._post
         if post.node_id in view.members:
-            for states in handed.values():
-                for state in states:
-                    self._adopt(_STATE_DECODER.decode(state))
+            for sender in view.previous:
+                for state in handed.get(sender, ()):
+                    self._adopt(state)
             self._serving = True
         self._handed = {number: by for number, by in self._handed.items() if number > view.number}
         if view.leaving and view.leaving != post.node_id:
@@ -329,6 +356,7 @@ class TotalOrder(Layer):
                 self._post.do(effect)
             while self._advance(now):
                 pass
-        if self._staying and self._staying <= self._settled and self._installing is None:
-            self._staying = set()
-            self._post.do(Done(CLOSE))
+        if self._left and self._staying <= self._settled and self._installing is None:
+            self._left = False
+            for effect in self._members.let_go():
+                self._post.do(effect)

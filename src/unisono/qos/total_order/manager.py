@@ -125,15 +125,21 @@ class TopicManager:
     def fill(self, message: FillStamp) -> None:
         """Add this topic's number once everything the stamp counts has passed by."""
         state = self.state
+        if message.event_topic not in message.stamp or not self._all_above(message.path):
+            self._post.refuse(message, "impossible stamp or path")
+            return
+        if not self._order.above(state.topic, message.event_topic):
+            self._post.refuse(message, "not from below")
+            return
         if not self._exact:
             self._stamp(message)
             return
         lower = message.event_topic
         number = message.stamp[lower]
-        held = state.held.setdefault(lower, {})
+        held = state.held.get(lower, {})
         if number <= state.passed.get(lower, -1) or number in held:
             return  # a duplicate
-        held[number] = message
+        state.held.setdefault(lower, {})[number] = message
         self._release()
 
     def _release(self) -> None:
@@ -191,7 +197,13 @@ class TopicManager:
 
     # Relations. Requests go strictly upwards in the topic order, so waiting cannot be circular.
 
+    def _all_above(self, topics: tuple[str, ...]) -> bool:
+        return all(self._order.above(topic, self.state.topic) for topic in topics)
+
     def relate(self, message: Relate) -> None:
+        if not message.group or not self._all_above(message.group):
+            self._post.refuse(message, "topics not above")
+            return
         self.state.relating.append(message)
         if len(self.state.relating) == 1:
             self._next_relation()
@@ -201,7 +213,6 @@ class TopicManager:
         state = self.state
         while state.relating:
             first = state.relating[0]
-            assert all(self._order.above(topic, state.topic) for topic in first.group)
             if not self._exact:
                 self._relate_printed(first)
                 continue
@@ -254,12 +265,16 @@ class TopicManager:
     def base(self, message: Base) -> None:
         state = self.state
         lower = message.lower
+        if not self._order.above(state.topic, lower):
+            self._post.refuse(message, "not from below")
+            return
         if lower not in state.passed:
             if message.base < 0:
                 if lower not in state.announced:
                     state.announced.append(lower)
             else:
-                state.announced.remove(lower)
+                if lower in state.announced:
+                    state.announced.remove(lower)
                 state.bases[lower] = state.passed[lower] = message.base
                 self._release()
         self._post.to_topic(
@@ -298,6 +313,9 @@ class TopicManager:
             self._next_relation()
 
     def drain(self, message: Drain) -> None:
+        if message.lower not in self.state.passed:
+            self._post.refuse(message, "not related")
+            return
         self.state.drains.append(message)
         self._answer_drains()
 

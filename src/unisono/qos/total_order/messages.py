@@ -126,7 +126,7 @@ class HandOver(Control, frozen=True, array_like=True, tag="hand-over"):
     view: int
     part: int
     parts: int
-    states: tuple[bytes, ...]  # encoded ManagerState
+    data: bytes  # a part of the packed list of ManagerState
 
 
 class Installed(Control, frozen=True, array_like=True, tag="installed"):

@@ -25,7 +25,12 @@ class Post:
         self.members: tuple[str, ...] = ()
         self.local: deque[Control] = deque()
         self.unplaced: list[ToTopic] = []  # asked for before the first view is known
+        self.refused: list[str] = []  # messages that make no sense, by reason
         self._out: list[Effect] = []
+
+    def refuse(self, message: Control, why: str) -> None:
+        """A message that changes nothing because it makes no sense."""
+        self.refused.append(f"{type(message).__name__}: {why}")
 
     def manager_of(self, topic: str) -> str:
         return place(topic, self.members)

@@ -44,9 +44,13 @@ class Publisher:
         )
 
     def stamped(self, message: StampReady, now: int) -> None:
-        event = self._outgoing.pop(message.event_id, None)
+        event = self._outgoing.get(message.event_id)
         if event is None:
             return  # a duplicate
+        if event.topic not in message.stamp:
+            self._post.refuse(message, "stamp without the event's topic")
+            return
+        del self._outgoing[event.id]
         self._overdue.discard(event.id)
         row = {
             "event_id": event.id,

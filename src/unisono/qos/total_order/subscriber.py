@@ -15,6 +15,7 @@ was given up will be tagged if it comes. Operations of one subscriber are serial
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, deque
 from collections.abc import Sequence
 
@@ -51,10 +52,11 @@ LOOKING = "looking-for-losses"  # not a phase: the question after an interruptio
 
 
 class Operation(msgspec.Struct):
-    """A subscribe or unsubscribe in line."""
+    """A subscribe or unsubscribe in line. `plain` topics are not ordered, only listened to."""
 
     ticket: str | None
     topics: tuple[str, ...]
+    plain: tuple[str, ...]
     subscribe: bool
 
 
@@ -70,6 +72,7 @@ class Subscriber:
         exact: bool = True,
         buffer: int | None = None,
         hold_us: int | None = None,
+        catch_up_us: int | None = None,
     ) -> None:
         self._post = post
         self._order = order
@@ -77,13 +80,17 @@ class Subscriber:
         self._exact = exact
         self._bound = limits.reorder_events if buffer is None else buffer
         self._hold_us = hold_us
+        self._catch_up_us = hold_us if catch_up_us is None else catch_up_us
         self.ignored: Counter[str] = Counter()  # events not notified, by reason
         self.subscribed: set[str] = set()
         self._known: set[str] = set()  # ever subscribed
         self._clock: dict[str, int] = {}
         self._upto: dict[str, int] = {}
-        self._given_up: dict[str, set[int]] = {}
+        self._given_up: dict[str, dict[int, None]] = {}  # topic -> numbers, rising
         self._buffer: dict[str, dict[int, Event]] = {}  # topic -> number -> event
+        self._waiting: dict[
+            str, list[int]
+        ] = {}  # heaps of the numbers in the buffer, and older ones
         self._arrivals: dict[str, tuple[Event, int]] = {}  # id -> event, deadline; oldest first
         self._hold_at: int | None = None
         self._operations: deque[Operation] = deque()
@@ -96,13 +103,17 @@ class Subscriber:
 
     # Changing subscriptions.
 
-    def subscribe(self, topics: Sequence[str], ticket: str | None) -> None:
-        self._operations.append(Operation(ticket, tuple(topics), True))
+    def subscribe(
+        self, topics: Sequence[str], ticket: str | None, plain: Sequence[str] = ()
+    ) -> None:
+        self._operations.append(Operation(ticket, tuple(topics), tuple(plain), True))
         if len(self._operations) == 1:
             self._next_operation()
 
-    def unsubscribe(self, topics: Sequence[str], ticket: str | None) -> None:
-        self._operations.append(Operation(ticket, tuple(topics), False))
+    def unsubscribe(
+        self, topics: Sequence[str], ticket: str | None, plain: Sequence[str] = ()
+    ) -> None:
+        self._operations.append(Operation(ticket, tuple(topics), tuple(plain), False))
         if len(self._operations) == 1:
             self._next_operation()
 
@@ -111,11 +122,11 @@ class Subscriber:
             operation = self._operations[0]
             if operation.subscribe:
                 fresh = tuple(t for t in operation.topics if t not in self.subscribed)
-                if fresh:
-                    self._ask(fresh)
+                if fresh or operation.plain:
+                    self._ask(fresh, operation.plain)
                     return
             else:
-                self._forget(operation.topics)
+                self._forget(operation.topics, operation.plain)
             self._finish()
 
     def _finish(self) -> None:
@@ -123,16 +134,21 @@ class Subscriber:
         if operation.ticket is not None:
             self._post.do(Done(operation.ticket))
 
-    def _ask(self, fresh: tuple[str, ...]) -> None:
+    def _ask(self, fresh: tuple[str, ...], plain: tuple[str, ...]) -> None:
         """Listen first: what is numbered after a manager has answered must arrive."""
         self._op += 1
         self._fresh = fresh
         self._phase = LISTENING
-        self._post.do(Subscribe(fresh, f"{LAYER}{SEPARATOR}{self._op_name}"))
+        self._post.do(Subscribe((*plain, *fresh), f"{LAYER}{SEPARATOR}{self._op_name}"))
 
-    def listening(self, ticket: str) -> None:
+    def effective(self, ticket: str) -> None:
         """Next, have the managers relate the topics."""
         if ticket != self._op_name or self._phase != LISTENING:
+            return
+        if not self._fresh:
+            self._phase = ""
+            self._finish()
+            self._next_operation()
             return
         everything = self._order.upwards({*self.subscribed, *self._fresh})
         if len(everything) == 1:
@@ -192,9 +208,9 @@ class Subscriber:
 
     def start(self, message: Start, now: int) -> None:
         if message.op == LOOKING:
-            if self._hold_us is not None and message.topic in self.subscribed:
+            if self._catch_up_us is not None and message.topic in self.subscribed:
                 if not self._expected:
-                    self._post.do(SetTimer(LOSSES_TIMER, now + self._hold_us))
+                    self._post.do(SetTimer(LOSSES_TIMER, now + self._catch_up_us))
                 self._expected[message.topic] = message.number
             return
         if message.op != f"{self._op_name}/{self._phase}" or message.topic not in self._numbers:
@@ -204,8 +220,8 @@ class Subscriber:
             self._activate(now)
             return
         if self._phase == CATCHING_UP and None not in self._numbers.values():
-            if self._hold_us is not None:
-                self._post.do(SetTimer(CATCH_UP_TIMER, now + self._hold_us))
+            if self._catch_up_us is not None:
+                self._post.do(SetTimer(CATCH_UP_TIMER, now + self._catch_up_us))
             self._catch_up()
 
     def _catch_up(self) -> None:
@@ -214,8 +230,11 @@ class Subscriber:
             return
         if any(n is None or self._upto[t] < n for t, n in self._numbers.items()):
             return
-        if self._hold_us is not None:
+        if self._catch_up_us is not None:
             self._post.do(CancelTimer(CATCH_UP_TIMER))
+        for topic, number in self._numbers.items():
+            # What was given up and still comes has no entry for the new topics: it is late.
+            self._clock[topic] = max(self._clock.get(topic, 0), number or 0)
         self._ask_numbers(self._fresh, FINDING_START)
 
     def catch_up_timer(self, now: int) -> None:
@@ -232,8 +251,8 @@ class Subscriber:
     def _let_pass(self, topic: str, number: int) -> None:
         """See to it that everything up to the number is seen: notified if here, else given up."""
         while self._upto[topic] < number:
-            waiting = min(self._buffer.get(topic, {}), default=number + 1)
-            if waiting <= number:
+            waiting = self._first_number(topic)
+            if waiting is not None and waiting <= number:
                 self._force(self._buffer[topic][waiting])
             else:
                 self._give_up(topic, number)
@@ -252,7 +271,7 @@ class Subscriber:
             self.subscribed.add(topic)
             self._known.add(topic)
             self._upto[topic] = begin
-            self._given_up[topic] = set()
+            self._given_up[topic] = {}
         early, self._early = self._early, deque()
         self._finish()
         for event in early:
@@ -260,11 +279,12 @@ class Subscriber:
         self._cascade()
         self._next_operation()
 
-    def _forget(self, topics: tuple[str, ...]) -> None:
-        self._post.do(Unsubscribe(topics))
+    def _forget(self, topics: tuple[str, ...], plain: tuple[str, ...]) -> None:
+        self._post.do(Unsubscribe((*plain, *topics)))
         for topic in topics:
             self.subscribed.discard(topic)
             self._given_up.pop(topic, None)
+            self._waiting.pop(topic, None)
             for event in self._buffer.pop(topic, {}).values():
                 del self._arrivals[event.id]
         self._cascade()
@@ -284,11 +304,11 @@ class Subscriber:
         if number <= self._upto[topic] and number not in self._given_up[topic]:
             self.ignored["duplicate or before the subscription"] += 1
             return
-        if event.id in self._arrivals:
+        if number in self._buffer.get(topic, ()):
             self.ignored["duplicate"] += 1
             return
         if number in self._given_up[topic]:
-            self._given_up[topic].discard(number)
+            del self._given_up[topic][number]
             self._notify(event, gap=False)
             return
         if self._ready(event):
@@ -297,6 +317,7 @@ class Subscriber:
             return
         deadline = now + self._hold_us if self._hold_us is not None else -1
         self._buffer.setdefault(topic, {})[number] = event
+        heapq.heappush(self._waiting.setdefault(topic, []), number)
         self._arrivals[event.id] = (event, deadline)
         while len(self._arrivals) > self._bound:
             self._force(next(iter(self._arrivals.values()))[0])
@@ -352,31 +373,37 @@ class Subscriber:
 
     def _first_waiting(self, event: Event) -> Event:
         """Go down from `event` to a waiting event that no other waiting event precedes."""
-        while True:
+        seen: set[str] = set()  # stamps that count each other would lead in a circle
+        while event.id not in seen:
+            seen.add(event.id)
             stamp = event.stamp
             assert stamp is not None
-            earlier = next(
-                (
-                    other
-                    for topic, waiting in self._buffer.items()
-                    if topic in stamp
-                    for number, other in waiting.items()
-                    if number <= stamp[topic] and other is not event
-                ),
-                None,
-            )
-            if earlier is None:
+            for topic in self._buffer:
+                number = self._first_number(topic)
+                earlier = number is not None and number <= stamp.get(topic, -1)
+                if number is not None and earlier and self._buffer[topic][number] is not event:
+                    event = self._buffer[topic][number]
+                    break
+            else:
                 return event
-            event = earlier
+        return event
+
+    def _first_number(self, topic: str) -> int | None:
+        """The smallest number of a topic in the buffer."""
+        held, waiting = self._buffer.get(topic, {}), self._waiting.get(topic, [])
+        while waiting and waiting[0] not in held:
+            heapq.heappop(waiting)
+        return waiting[0] if waiting else None
 
     def _give_up(self, topic: str, count: int) -> None:
         upto = self._upto[topic]
         if count <= upto:
             return
         given_up = self._given_up[topic]
-        given_up.update(range(max(upto + 1, count + 1 - self._limits.given_up_numbers), count + 1))
+        first = max(upto + 1, count + 1 - self._limits.given_up_numbers)
+        given_up.update(dict.fromkeys(range(first, count + 1)))
         while len(given_up) > self._limits.given_up_numbers:
-            given_up.remove(min(given_up))
+            del given_up[next(iter(given_up))]
         self._upto[topic] = count
 
     def _take(self, event: Event) -> None:
