@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -11,8 +12,10 @@ from unisono.trace import schema
 INBOX = "_unisono.inbox."
 EVERYONE = "_unisono.all"  # the node id, and the topic, that reaches every node
 
+# A count or number on the wire; anything else does not decode.
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 # How many events of each topic come before (or are) this one, as far as the stamp counts them.
-Stamp = dict[str, int]
+Stamp = dict[str, Number]
 
 
 def inbox(node: str) -> str:
@@ -37,7 +40,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag="event"):
     topic: str
     payload: bytes
     publisher: str
-    seq: int  # the publisher's publishing order, over all its topics
+    seq: Number  # the publisher's publishing order, over all its topics
     published_us: int
     stamp: Stamp | None = None
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Union
 import msgspec
 
 from unisono.core.effects import CancelTimer, Effect, Gone, Receive, Record, Send, SetTimer
-from unisono.core.events import EVERYONE, Control
+from unisono.core.events import EVERYONE, Control, Number
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
 
@@ -25,14 +25,14 @@ _BACKOFF_MAX = 5
 class Wrapped(Control, frozen=True, array_like=True, tag="wrapped"):
     """A message of a layer above, numbered from 1 per direction of a pair."""
 
-    number: int
+    number: Number
     body: msgspec.Raw
 
 
 class Acknowledged(Control, frozen=True, array_like=True, tag="acknowledged"):
     """Everything up to this number has come."""
 
-    upto: int
+    upto: Number
 
 
 class _Peer(msgspec.Struct):

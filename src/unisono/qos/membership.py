@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import msgspec
 
 from unisono.core.effects import CancelTimer, Done, Effect, Fail, Gone, Send, SetTimer
-from unisono.core.events import EVERYONE, Control
+from unisono.core.events import EVERYONE, Control, Number
 from unisono.core.limits import Limits
 from unisono.core.node import CLOSE, JOIN
 
@@ -30,7 +30,7 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     """A numbered list of members, in order of joining."""
 
     bus: str
-    number: int
+    number: Number
     members: tuple[str, ...]
     previous: tuple[str, ...] = ()  # the members of the view before
     leaving: str = ""  # who left with this view
@@ -139,6 +139,8 @@ class Membership:
         """The discovery time is over."""
         if self.view is not None:
             return []
+        if self._leaving:
+            return self.let_go()
         if now - self._asked_us > 2 * self._discovery_us:
             return self._hello(now)  # this process was busy: answers may still be unread
         founder = self._manage and self._known is None and not self._rivals
@@ -160,6 +162,8 @@ class Membership:
         """Ask to leave. A member goes on until it finds itself `leaving` in a view."""
         self._leaving = True
         view = self.view
+        if view is None and self._manage:
+            return []  # a coordinator may be adding this node: join first, or hear nothing
         if view is None or self._node_id not in view.members:
             return [CancelTimer(DISCOVERY_TIMER), *self.let_go()]
         if view.members[0] != self._node_id:
@@ -178,6 +182,8 @@ class Membership:
     def receive(self, message: Control, sender: str, now: int) -> list[Effect]:
         if isinstance(message, Goodbye):
             return self._forget(sender)
+        if isinstance(message, Dissolved):
+            return [*self._forget(sender), *self._dissolved(message.bus)]
         if self._gone:
             return []
         if isinstance(message, Hello):
@@ -185,16 +191,18 @@ class Membership:
         if isinstance(message, Known):
             return self._known_bus(message.bus)
         if isinstance(message, NewView):
-            return self._take(message.view, sender)
+            return self._take(message.view, sender, now)
         if isinstance(message, TurnedAway):
             return [Fail(message.reason)]
         if isinstance(message, Leave):
             return self._let_go(message)
-        assert isinstance(message, Dissolved)
+        raise AssertionError(f"not a message of the membership: {message}")
+
+    def _dissolved(self, bus: str) -> list[Effect]:
         if self.view is None:
-            self._known = None if self._known == message.bus else self._known
+            self._known = None if self._known == bus else self._known
             return []
-        if self.view.bus != message.bus or self._leaving:
+        if self.view.bus != bus or self._leaving:
             return []
         return [
             Fail(
@@ -263,7 +271,7 @@ class Membership:
         self._clients = {client: None for client in view.clients if client not in self.departed}
         self.fresh.append(view)
 
-    def _take(self, view: View, sender: str) -> list[Effect]:
+    def _take(self, view: View, sender: str, now: int) -> list[Effect]:
         """Views are followed in their order. A client may begin with any; a member begins with
         the one that adds it, since that is the one with which managers are handed to it."""
         if not view.members or sender not in (*view.members, *view.previous):
@@ -276,6 +284,8 @@ class Membership:
                 return []
             self._install(view)
             out = [CancelTimer(DISCOVERY_TIMER), Done(JOIN)]
+            if self._leaving:
+                out += self.leave(now)
         elif view.bus != self.view.bus:
             return self._known_bus(view.bus)
         elif view.number > self.view.number:

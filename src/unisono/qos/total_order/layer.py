@@ -95,6 +95,7 @@ class TotalOrder(Layer):
         self._installing: mb.View | None = None
         self._closing = False
         self._leaving_asked = False
+        self._following = False  # a view has been served before
         self._left = False  # a view without this node is installed
         self._staying: set[str] = set()  # who may still send us messages while we leave
         self._settled: set[str] = set()  # who has said that it will not
@@ -196,7 +197,7 @@ class TotalOrder(Layer):
         elif isinstance(message, msg.Installed):
             self._settled.add(sender)
         else:
-            if isinstance(message, mb.Goodbye):
+            if isinstance(message, mb.Goodbye | mb.Dissolved):
                 self._staying.discard(sender)
             return self._members.receive(message, sender, now)
         return ()
@@ -338,8 +339,9 @@ class TotalOrder(Layer):
                     self._adopt(state)
             self._serving = True
         self._handed = {number: by for number, by in self._handed.items() if number > view.number}
-        if view.leaving and view.leaving != post.node_id:
+        if view.leaving and view.leaving != post.node_id and self._following:
             post.to_node(view.leaving, msg.Installed(view.number))
+        self._following = True  # who begins with this view never knew the one who leaves
         detail = f"{view.number}: {' '.join(view.members)}"
         row = {"at_us": now, "node": post.node_id, "kind": "view", "detail": detail}
         post.do(Record("control", row))

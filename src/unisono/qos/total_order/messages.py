@@ -6,14 +6,18 @@ which its sender found the manager, so that it can be passed on after a hand-ove
 
 from __future__ import annotations
 
-from unisono.core.events import Control, Stamp
+from typing import Annotated
+
+from msgspec import Meta
+
+from unisono.core.events import Control, Number, Stamp
 
 
 class ToTopic(Control, frozen=True, array_like=True):
     """Base: addressed to the manager of `topic`."""
 
     topic: str
-    view: int
+    view: Number
 
 
 class RequestStamp(ToTopic, frozen=True, array_like=True, tag="request-stamp"):
@@ -21,7 +25,7 @@ class RequestStamp(ToTopic, frozen=True, array_like=True, tag="request-stamp"):
 
     event_id: str
     publisher: str
-    turn: int
+    turn: Number
 
 
 class FillStamp(ToTopic, frozen=True, array_like=True, tag="fill-stamp"):
@@ -78,7 +82,7 @@ class Base(ToTopic, frozen=True, array_like=True, tag="base"):
     """
 
     lower: str
-    base: int
+    base: Annotated[int, Meta(ge=-1, le=2**53)]
     op: str
 
 
@@ -86,7 +90,7 @@ class BaseKnown(ToTopic, frozen=True, array_like=True, tag="base-known"):
     """Answer to Base."""
 
     about: str
-    base: int
+    base: Annotated[int, Meta(ge=-1, le=2**53)]
     op: str
 
 
@@ -94,7 +98,7 @@ class Drain(ToTopic, frozen=True, array_like=True, tag="drain"):
     """Lower manager -> higher: tell me when `lower` has passed by you up to `number`."""
 
     lower: str
-    number: int
+    number: Number
     op: str
 
 
@@ -116,23 +120,23 @@ class Start(Control, frozen=True, array_like=True, tag="start"):
     """Manager -> subscriber: events above `number` are yours."""
 
     topic: str
-    number: int
+    number: Number
     op: str
 
 
 class HandOver(Control, frozen=True, array_like=True, tag="hand-over"):
     """Member -> member: all managers that move to you with this view (possibly none)."""
 
-    view: int
-    part: int
-    parts: int
+    view: Number
+    part: Number
+    parts: Annotated[int, Meta(ge=1, le=1 << 16)]
     data: bytes  # a part of the packed list of ManagerState
 
 
 class Installed(Control, frozen=True, array_like=True, tag="installed"):
     """Node -> leaving member: I follow this view and send you nothing any more."""
 
-    view: int
+    view: Number
 
 
 CONTROLS: tuple[type[Control], ...] = (
