@@ -95,7 +95,7 @@ class Alone:
             self.carry(self.node.timer(key, now))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(controls | events, max_size=12), st.sampled_from([None, 0, 2]))
 def test_no_message_raises(messages: list[Control | Event], buffer: int | None) -> None:
     alone = Alone(buffer)

@@ -35,7 +35,7 @@ from unisono.trace import schema
 
 JOIN = "join"  # the tickets under which a node has joined, and may leave
 CLOSE = "close"
-_FRAME_TIMER = "frame"
+FRAME_TIMER = "frame"
 _ENVELOPE_BYTES = (
     1 << 20
 )  # what a stamp and a header may add to a payload; states are chunked below
@@ -131,7 +131,7 @@ class Node:
 
     def timer(self, key: str, now: int) -> list[Effect]:
         kind, _, rest = key.partition(SEPARATOR)
-        if kind != _FRAME_TIMER:
+        if kind != FRAME_TIMER:
             return self._out(self.stack.timer(key, now), now)
         index, _, local = rest.partition(SEPARATOR)
         out: list[Effect] = []
@@ -212,9 +212,9 @@ class Node:
                 lower = self.frame_layers[index + 1]
                 self._frames(index + 1, lower.publish(effect.topic, effect.frame, now), now, out)
             elif isinstance(effect, SetTimer):
-                out.append(SetTimer(f"{_FRAME_TIMER}|{index}|{effect.key}", effect.at_us))
+                out.append(SetTimer(f"{FRAME_TIMER}|{index}|{effect.key}", effect.at_us))
             elif isinstance(effect, CancelTimer):
-                out.append(CancelTimer(f"{_FRAME_TIMER}|{index}|{effect.key}"))
+                out.append(CancelTimer(f"{FRAME_TIMER}|{index}|{effect.key}"))
             else:
                 out.append(effect)
 

@@ -68,7 +68,9 @@ class Leave(Control, frozen=True, array_like=True, tag="leave"):
 
 
 class Goodbye(Control, frozen=True, array_like=True, tag="goodbye"):
-    """Client -> everyone."""
+    """Node -> everyone: I am gone. Coordinator -> all followers: so is that node."""
+
+    node: str = ""
 
 
 class Dissolved(Control, frozen=True, array_like=True, tag="dissolved"):
@@ -113,6 +115,7 @@ class Membership:
         self._asked_us = 0  # when this round of discovery began
         self._leaving = False
         self._last_word: Control = Goodbye()
+        self.dissolving = False  # the last member: it goes when it has served its last view
         self._gone = False  # this node is no one's member any more
         self._later: dict[int, View] = {}  # views that overtook an earlier one
         self._clients: dict[str, None] = {}  # the coordinator's
@@ -181,7 +184,7 @@ class Membership:
 
     def receive(self, message: Control, sender: str, now: int) -> list[Effect]:
         if isinstance(message, Goodbye):
-            return self._forget(sender)
+            return self._forget(message.node or sender)
         if isinstance(message, Dissolved):
             return [*self._forget(sender), *self._dissolved(message.bus)]
         if self._gone:
@@ -211,17 +214,25 @@ class Membership:
         ]
 
     def _forget(self, sender: str) -> list[Effect]:
+        followed = sender in self._clients
         self._clients.pop(sender, None)
         self.departed[sender] = None
         if len(self.departed) > self._limits.departed:
             del self.departed[next(iter(self.departed))]
-        return [Gone(sender)]
+        out: list[Effect] = [Gone(sender)]
+        if followed and self.view is not None and self.view.members[0] == self._node_id:
+            # Who joined or leaves since may count on it and not have heard it.
+            told = dict.fromkeys((*self.view.members, *self._clients))
+            out += [Send(node, Goodbye(sender)) for node in told if node != self._node_id]
+        return out
 
     def _greet(self, message: Hello, sender: str) -> list[Effect]:
         view = self.view
         if view is None:
             if message.manage and sender < self._node_id:
                 self._rivals.add(sender)
+            elif self._manage and sender > self._node_id:
+                return [Send(sender, Hello(True))]  # it may have come too late to hear this one
             return []
         if not view.members or view.members[0] != self._node_id:
             return [Send(sender, Known(view.bus))] if self._node_id in view.members else []
@@ -251,7 +262,8 @@ class Membership:
         rest = tuple(member for member in self.view.members if member != node)
         if not rest:
             self._last_word = Dissolved(self.view.bus)
-            return self.let_go()
+            self.dissolving = True
+            return []
         # Who leaves follows the views like a client until it says goodbye: others that leave
         # meanwhile must not go before it has stopped passing messages on to them.
         self._clients[node] = None

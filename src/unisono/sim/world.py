@@ -21,7 +21,7 @@ from unisono.core.effects import (
 )
 from unisono.core.entropy import stream
 from unisono.core.events import Delivery
-from unisono.core.node import CLOSE, Node
+from unisono.core.node import CLOSE, FRAME_TIMER, Node
 from unisono.sim.channels import Links, Wan
 from unisono.sim.service import TreeService
 from unisono.trace.memory import Recorder
@@ -52,6 +52,7 @@ class World:
         self._queue: list[tuple[int, int, Callable[[int], None]]] = []
         self._tie = 0
         self._timers: dict[tuple[str, str], int] = {}
+        self._left: dict[str, Node] = {}
         links = Links(wan, seed, stream(seed, "delays"))
         self._service = TreeService(names, links, seed, self.at, self._reach)
 
@@ -85,7 +86,9 @@ class World:
 
     def remove(self, node_id: str) -> None:
         """A node has left; what still arrives for it goes nowhere."""
-        self.nodes.pop(node_id, None)
+        node = self.nodes.pop(node_id, None)
+        if node is not None:
+            self._left[node_id] = node
 
     def publish(self, node_id: str, topic: str, payload: bytes) -> str:
         node = self.nodes[node_id]
@@ -99,13 +102,15 @@ class World:
 
     def subscribe(self, node_id: str, topics: Sequence[str], ticket: str) -> None:
         node = self.nodes[node_id]
+        effects = node.subscribe(topics, ticket, self.now)
         self.pending[f"{node_id}:{ticket}"] = self.now
-        self._carry(node, node.subscribe(topics, ticket, self.now))
+        self._carry(node, effects)
 
     def unsubscribe(self, node_id: str, topics: Sequence[str], ticket: str) -> None:
         node = self.nodes[node_id]
+        effects = node.unsubscribe(topics, ticket, self.now)
         self.pending[f"{node_id}:{ticket}"] = self.now
-        self._carry(node, node.unsubscribe(topics, ticket, self.now))
+        self._carry(node, effects)
 
     def close(self, node_id: str) -> None:
         node = self.nodes[node_id]
@@ -164,8 +169,11 @@ class World:
         self.at(effect.at_us, lambda now: self._fire(node_id, effect.key, effect.at_us))
 
     def _fire(self, node_id: str, key: str, at_us: int) -> None:
-        if self._timers.get((node_id, key)) != at_us or node_id not in self.nodes:
+        if self._timers.get((node_id, key)) != at_us:
             return  # cancelled or replaced
         del self._timers[node_id, key]
-        node = self.nodes[node_id]
-        self._carry(node, node.timer(key, self.now))
+        node = self.nodes.get(node_id)
+        if node is None and key.startswith(FRAME_TIMER):
+            node = self._left[node_id]  # what a fault holds back is already on its way
+        if node is not None:
+            self._carry(node, node.timer(key, self.now))

@@ -197,9 +197,9 @@ class TotalOrder(Layer):
         elif isinstance(message, msg.Installed):
             self._settled.add(sender)
         else:
-            if isinstance(message, mb.Goodbye | mb.Dissolved):
-                self._staying.discard(sender)
-            return self._members.receive(message, sender, now)
+            effects = self._members.receive(message, sender, now)
+            self._staying -= self._members.departed.keys()
+            return effects
         return ()
 
     def _to_manager(self, message: msg.ToTopic) -> None:
@@ -358,7 +358,9 @@ class TotalOrder(Layer):
                 self._post.do(effect)
             while self._advance(now):
                 pass
-        if self._left and self._staying <= self._settled and self._installing is None:
-            self._left = False
+        free = self._left and self._staying <= self._settled
+        alone = self._members.dissolving and not self._members.fresh
+        if (free or alone) and self._installing is None:
+            self._left = self._members.dissolving = False
             for effect in self._members.let_go():
                 self._post.do(effect)
