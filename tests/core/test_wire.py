@@ -16,12 +16,17 @@ from unisono.core.wire import HEADER_BYTES, MAGIC, VERSION, Codec, Rejected
 from unisono.qos.link import ReliableLinks
 from unisono.qos.membership import Membership, View
 from unisono.qos.total_order.layer import TotalOrder
+from unisono.qos.total_order.messages import HandOver
 
 CONTROLS: tuple[type[Control], ...] = (*TotalOrder.controls, *ReliableLinks.controls)
 CODEC = Codec(CONTROLS, 1 << 20)
 
 st.register_type_strategy(int, st.integers(0, 2**53))
-messages = st.one_of(*(st.from_type(kind) for kind in TotalOrder.controls)) | st.builds(
+hand_overs = st.builds(
+    HandOver, st.integers(0, 99), st.integers(0, 99), st.integers(1, 99), st.binary()
+)
+others = [st.from_type(kind) for kind in TotalOrder.controls if kind is not HandOver]
+messages = st.one_of(hand_overs, *others) | st.builds(
     Event,
     id=st.text(),
     topic=st.text(),

@@ -103,6 +103,19 @@ def test_v2_a_new_subscription_never_moves_the_clock_back() -> None:
     assert reader.notified == [("b1", IN), ("a5", IN)]
 
 
+def test_what_was_given_up_before_topics_were_added_is_tagged_if_it_comes() -> None:
+    """b1 was numbered before a and b were related: it has no entry for a to be judged by."""
+    reader = Reader(("b",), hold_us=100)
+    reader.starts = {"b": 1, "a": 0}
+    reader.subscribe("a")  # b1 is numbered and not here: the reader waits for it ...
+    assert "a" not in reader.subscriber.subscribed
+    reader.subscriber.catch_up_timer(100)  # ... until its time to live ends
+    reader.answer()
+    reader.arrive("a1", "a", {"a": 1}, now=110)
+    reader.arrive("b1", "b", {"b": 1}, now=120)  # others may have b1 before a1
+    assert reader.notified == [("a1", IN), ("b1", OUT)]
+
+
 def test_v6_what_was_seen_before_an_unsubscription_still_counts() -> None:
     reader = Reader(("a", "b"), buffer=0)
     reader.arrive("a1", "a", {"a": 1})

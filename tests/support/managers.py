@@ -53,24 +53,9 @@ class Bench:
             self.related.add(message.op)
         else:
             assert isinstance(message, msg.ToTopic)
-            self._take(self.managers[message.topic], message)
+            self.managers[message.topic].take(message)
         for effect in self.post.collect():
             self.on_the_way.append(effect.message)  # type: ignore[attr-defined]
-
-    @staticmethod
-    def _take(manager: TopicManager, message: msg.ToTopic) -> None:
-        handlers = {
-            msg.RequestStamp: manager.request,
-            msg.FillStamp: manager.fill,
-            msg.Relate: manager.relate,
-            msg.RelatedTopic: manager.related,
-            msg.Base: manager.base,
-            msg.BaseKnown: manager.base_known,
-            msg.Drain: manager.drain,
-            msg.Drained: manager.drained,
-            msg.AskStart: manager.ask_start,
-        }
-        handlers[type(message)](message)  # type: ignore[operator]
 
     def run(self) -> None:
         while self.on_the_way:

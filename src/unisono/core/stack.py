@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from unisono.core.effects import (
     CancelTimer,
@@ -44,28 +44,16 @@ class Stack:
     # Each of these returns the effects that leave the stack.
 
     def start(self, now: int) -> list[Effect]:
-        out: list[Effect] = []
-        for index in reversed(range(len(self.layers))):
-            self._route(index, self.layers[index].start(now), now, out)
-        return out
+        return self._each(lambda layer: layer.start(now), now, bottom_first=True)
 
     def close(self, now: int) -> list[Effect]:
-        out: list[Effect] = []
-        for index, layer in enumerate(self.layers):
-            self._route(index, layer.close(now), now, out)
-        return out
+        return self._each(lambda layer: layer.close(now), now)
 
     def farewell(self, now: int) -> list[Effect]:
-        out: list[Effect] = []
-        for index, layer in enumerate(self.layers):
-            self._route(index, layer.farewell(now), now, out)
-        return out
+        return self._each(lambda layer: layer.farewell(now), now)
 
     def reconnected(self, now: int) -> list[Effect]:
-        out: list[Effect] = []
-        for index, layer in enumerate(self.layers):
-            self._route(index, layer.reconnected(now), now, out)
-        return out
+        return self._each(lambda layer: layer.reconnected(now), now, bottom_first=True)
 
     def publish(self, event: Event, now: int) -> list[Effect]:
         return self._enter((Publish(event),), now)
@@ -104,6 +92,15 @@ class Stack:
         index = self._by_name[name]
         out: list[Effect] = []
         self._route(index, self.layers[index].effective(local, now), now, out)
+        return out
+
+    def _each(
+        self, ask: Callable[[Layer], Effects], now: int, bottom_first: bool = False
+    ) -> list[Effect]:
+        out: list[Effect] = []
+        indices = range(len(self.layers))
+        for index in reversed(indices) if bottom_first else indices:
+            self._route(index, ask(self.layers[index]), now, out)
         return out
 
     def _enter(self, effects: Effects, now: int) -> list[Effect]:

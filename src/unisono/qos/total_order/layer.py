@@ -223,25 +223,7 @@ class TotalOrder(Layer):
         manager = self.managers.get(message.topic)
         if manager is None:
             manager = self._adopt(ManagerState(message.topic))
-        if isinstance(message, msg.RequestStamp):
-            manager.request(message)
-        elif isinstance(message, msg.FillStamp):
-            manager.fill(message)
-        elif isinstance(message, msg.Relate):
-            manager.relate(message)
-        elif isinstance(message, msg.RelatedTopic):
-            manager.related(message)
-        elif isinstance(message, msg.Base):
-            manager.base(message)
-        elif isinstance(message, msg.BaseKnown):
-            manager.base_known(message)
-        elif isinstance(message, msg.Drain):
-            manager.drain(message)
-        elif isinstance(message, msg.Drained):
-            manager.drained(message)
-        else:
-            assert isinstance(message, msg.AskStart)
-            manager.ask_start(message)
+        manager.take(message)
 
     def _adopt(self, state: ManagerState) -> TopicManager:
         assert state.topic not in self.managers

@@ -39,6 +39,7 @@ from unisono.qos.total_order.messages import (
     RequestStamp,
     StampReady,
     Start,
+    ToTopic,
 )
 from unisono.qos.total_order.order import TopicOrder
 from unisono.qos.total_order.post import Post
@@ -69,6 +70,20 @@ class ManagerState(msgspec.Struct):
     drains: list[Drain] = []  # questions of lower topics that cannot be answered yet
 
 
+# Which method takes which message.
+_HANDLERS: dict[type[ToTopic], str] = {
+    RequestStamp: "request",
+    FillStamp: "fill",
+    Relate: "relate",
+    RelatedTopic: "related",
+    Base: "base",
+    BaseKnown: "base_known",
+    Drain: "drain",
+    Drained: "drained",
+    AskStart: "ask_start",
+}
+
+
 class TopicManager:
     """Messages in, messages out through the post; no clock, no randomness."""
 
@@ -80,6 +95,10 @@ class TopicManager:
         self._order = order
         self._exact = exact
         self._limits = limits
+
+    def take(self, message: ToTopic) -> None:
+        """A message for this topic."""
+        getattr(self, _HANDLERS[type(message)])(message)
 
     # Stamps.
 
