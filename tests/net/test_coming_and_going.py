@@ -141,3 +141,15 @@ def test_a_reader_that_sleeps_stops_no_manager(url: str) -> None:
             await sleeper.close()
 
     asyncio.run(scene())
+
+
+def test_a_process_with_other_stamps_is_turned_away(url: str) -> None:
+    async def scene() -> None:
+        async with unisono.connect(url) as bus:
+            with pytest.raises(unisono.BusClosed, match="uses exact stamps, not paper"):
+                await unisono.connect(url, stamps="paper").open()
+            await bus.subscribe("t")
+            await bus.publish("t", b"1")
+            assert await payloads(bus, 1) == [b"1"]
+
+    asyncio.run(scene())

@@ -39,7 +39,7 @@ controls = st.one_of(
     st.builds(msg.Start, names, numbers, names | st.just("looking-for-losses")),
     st.builds(msg.HandOver, numbers, numbers, st.sampled_from([1, 2]), st.binary(max_size=8)),
     st.builds(msg.Installed, numbers),
-    st.builds(mb.Hello, st.booleans()),
+    st.builds(mb.Hello, st.booleans(), names),
     st.builds(mb.NewView, views),
     st.builds(mb.Leave, names),
     st.just(mb.Goodbye()),

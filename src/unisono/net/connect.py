@@ -264,6 +264,7 @@ def _node(node_id: str, options: Options, limits: Limits, service: EventService)
             node_id,
             limits,
             manage=options.manage,
+            dialect=options.stamps,
             discovery_us=round(discovery_s * SECOND),
             patience_us=round(max(options.patience_s, 4 * discovery_s) * SECOND),
         )

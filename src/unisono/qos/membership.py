@@ -38,9 +38,10 @@ class View(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(Control, frozen=True, array_like=True, tag="hello"):
-    """Newcomer -> everyone."""
+    """Newcomer -> everyone. All members of a bus must speak the same dialect."""
 
     manage: bool
+    dialect: str
 
 
 class Known(Control, frozen=True, array_like=True, tag="known"):
@@ -99,6 +100,7 @@ class Membership:
         limits: Limits,
         *,
         manage: bool = True,
+        dialect: str = "exact",
         initial: View | None = None,
         discovery_us: int = 500_000,
         patience_us: int = 10_000_000,
@@ -106,6 +108,7 @@ class Membership:
         self._node_id = node_id
         self._limits = limits
         self._manage = manage
+        self._dialect = dialect
         self._initial = initial
         self._discovery_us = discovery_us
         self._patience_us = patience_us
@@ -134,7 +137,7 @@ class Membership:
         self._rivals.clear()
         self._asked_us = now
         return [
-            Send(EVERYONE, Hello(self._manage)),
+            Send(EVERYONE, Hello(self._manage, self._dialect)),
             SetTimer(DISCOVERY_TIMER, now + self._discovery_us),
         ]
 
@@ -232,10 +235,14 @@ class Membership:
             if message.manage and sender < self._node_id:
                 self._rivals.add(sender)
             elif self._manage and sender > self._node_id:
-                return [Send(sender, Hello(True))]  # it may have come too late to hear this one
+                # It may have come too late to hear this one's.
+                return [Send(sender, Hello(True, self._dialect))]
             return []
         if not view.members or view.members[0] != self._node_id:
             return [Send(sender, Known(view.bus))] if self._node_id in view.members else []
+        if message.dialect != self._dialect:
+            reason = f"this bus uses {self._dialect} stamps, not {message.dialect}; choose alike"
+            return [Send(sender, TurnedAway(reason))]
         if sender in view.members or (not message.manage and sender in self._clients):
             return [Send(sender, NewView(view))]
         if len(view.members) + len(self._clients) >= self._limits.members:
