@@ -6,7 +6,7 @@ so a layer overrides only what it changes; `qos/template.py` shows how to write 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from unisono.core.effects import (
@@ -47,6 +47,11 @@ class Layer:
     def gone(self, peer: str, now: int) -> Effects:
         """A layer above knows that this peer has left."""
         return (Gone(peer),)
+
+    @property
+    def ignored(self) -> Mapping[str, int]:
+        """How many events were not passed up, by reason."""
+        return {}
 
     @property
     def idle(self) -> bool:

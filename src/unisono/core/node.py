@@ -66,6 +66,14 @@ class Node:
         self._ending: dict[str, tuple[str, ...]] = {}  # unsubscribe operations under way
         self._left = False  # the layers have let go; what is under way must still get out
 
+    @property
+    def ignored(self) -> Counter[str]:
+        """Events that arrived and were not notified, by reason: duplicates and the like."""
+        total: Counter[str] = Counter()
+        for layer in self.stack.layers:
+            total.update(layer.ignored)
+        return total
+
     # What the application asks for.
 
     def start(self, now: int) -> list[Effect]:

@@ -59,6 +59,11 @@ class Bus:
         """Frames that were not ours or damaged, by reason."""
         return Counter(self._runtime.node.rejected)
 
+    @property
+    def ignored(self) -> Counter[str]:
+        """Events that arrived and were not notified, by reason: duplicates and the like."""
+        return self._runtime.node.ignored
+
     async def publish(self, topic: str, payload: bytes) -> Receipt:
         """Publish an event. Waits while too many are not yet acknowledged; drops nothing.
 

@@ -10,7 +10,7 @@ reach the wrong node are passed on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -99,6 +99,10 @@ class TotalOrder(Layer):
         self._left = False  # a view without this node is installed
         self._staying: set[str] = set()  # who may still send us messages while we leave
         self._settled: set[str] = set()  # who has said that it will not
+
+    @property
+    def ignored(self) -> Mapping[str, int]:
+        return self.subscriber.ignored
 
     # The four operations, start and close.
 
