@@ -9,7 +9,7 @@ import pytest
 from unisono.core.limits import Limits
 from unisono.core.node import Node
 from unisono.qos.link import ReliableLinks
-from unisono.qos.membership import Membership
+from unisono.qos.membership import Membership, View
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.sim.channels import Wan
 from unisono.sim.check import Checks
@@ -104,3 +104,18 @@ def test_a_process_that_was_busy_asks_again_before_it_founds_a_bus() -> None:
     assert members.view is None
     members.timer(51_000)
     assert members.view is not None
+
+
+def test_a_newcomer_may_join_a_bus_of_any_age() -> None:
+    world = World(["n0", "n1"], Wan(), 1, MemoryRecorder(), Checks())
+    old = View("n0", 5000, ("n0",))
+    world.add(Node("n0", [TotalOrder("n0", Membership("n0", Limits(), initial=old))]))
+    world.subscribe("n0", [f"t{number}" for number in range(8)], "s")
+    newcomer = Membership("n1", Limits(), discovery_us=4 * SECOND)
+    world.add(Node("n1", [TotalOrder("n1", newcomer)]))
+    world.run()
+    for number in range(8):
+        world.publish("n0", f"t{number}", b"")
+    world.run()
+    assert not world.pending
+    assert newcomer.view is not None and newcomer.view.number == 5001

@@ -301,7 +301,8 @@ class TotalOrder(Layer):
                 self._post.to_node(member, msg.HandOver(view.number, index, len(parts), part))
 
     def _take_over(self, message: msg.HandOver, sender: str) -> None:
-        if not self._post.view <= message.view <= self._post.view + _VIEWS_AHEAD:
+        known = self._post.view  # 0 for a newcomer, who may join a bus of any age
+        if known and not known <= message.view <= known + _VIEWS_AHEAD:
             self._post.refuse(message, "of a view long gone or far ahead")
             return
         parts = self._parts.setdefault((message.view, sender), {})
