@@ -171,6 +171,7 @@ def test_a_publisher_without_order_is_reported_by_those_with(url: str) -> None:
             assert order(await take(ordered, 1)) == [("a", b"stamped")]
             assert "without order" in ordered.troubles[0]
             assert ordered.ignored == {"without a stamp": 1}
+            assert plain.rejected == {}  # what ordered nodes say to each other is not its business
 
     asyncio.run(scene())
 

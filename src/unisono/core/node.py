@@ -62,7 +62,7 @@ class Node:
         self._position = 0
         self._subscribed_from: dict[str, int] = {}  # topic -> from_us
         self._wanted: set[str] = set()  # as last asked for; operations may be under way
-        self._tickets: dict[str, tuple[str, ...]] = {}  # subscribe operations under way
+        self._beginning: dict[str, tuple[str, ...]] = {}  # subscribe operations under way
         self._ending: dict[str, tuple[str, ...]] = {}  # unsubscribe operations under way
         self._left = False  # the layers have let go; what is under way must still get out
 
@@ -77,7 +77,9 @@ class Node:
     # What the application asks for.
 
     def start(self, now: int) -> list[Effect]:
-        effects: list[Effect] = [Subscribe((inbox(self.id), EVERYONE)), *self.stack.start(now)]
+        effects = self.stack.start(now)
+        if self.stack.controls:  # else nobody here would understand the messages of others
+            effects.insert(0, Subscribe((inbox(self.id), EVERYONE)))
         if not self._joins:
             effects.append(Done(JOIN))
         return self._out(effects, now)
@@ -111,7 +113,7 @@ class Node:
             raise BadInput("subscribe needs at least one topic")
         fresh = tuple(dict.fromkeys(check_topic(topic) for topic in topics))
         self._wanted.update(fresh)
-        self._tickets[ticket] = fresh
+        self._beginning[ticket] = fresh
         return self._out(self.stack.subscribe(fresh, ticket, now), now)
 
     def unsubscribe(self, topics: Sequence[str], ticket: str, now: int) -> list[Effect]:
@@ -159,7 +161,7 @@ class Node:
     def _subscriptions(self, ticket: str, now: int) -> list[Effect]:
         """Rows of the subscriptions that begin or end with this ticket, if it is one of theirs."""
         rows: list[Effect] = []
-        for topic in self._tickets.pop(ticket, ()):
+        for topic in self._beginning.pop(ticket, ()):
             if topic not in self._subscribed_from:
                 self._subscribed_from[topic] = now
                 rows.append(self._row(topic, now, None))

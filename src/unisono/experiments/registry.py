@@ -19,7 +19,6 @@ from unisono.errors import BadInput
 
 MET = "met"
 NOT_MET = "not met"
-UNKNOWN = "unknown"
 
 # setting -> figures of the sweep's summary, such as agreement_mean
 Table = Mapping[str, Mapping[str, float]]

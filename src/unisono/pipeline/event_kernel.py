@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from unisono.pipeline.kernel import Bools, Ints, Longs, compiled
-from unisono.trace.schema import DUPLICATE, IN_ORDER, LATE, STATUSES
+from unisono.trace.schema import DUPLICATE, JUDGED, STATUSES
 
-_IN_ORDER = STATUSES.index(IN_ORDER)
-_LATE = STATUSES.index(LATE)
+_JUDGED = tuple(STATUSES.index(status) for status in JUDGED)
 _DUPLICATE = STATUSES.index(DUPLICATE)
 
 # Latencies are counted in buckets: 1024 for each power of two, so exact below 2048 us and
@@ -152,7 +151,7 @@ def judge_events(
                     ):
                         witnesses[DEADLINE_ROW] = row
                         worst_us = latency_us
-            if status in (_IN_ORDER, _LATE):
+            if status in _JUDGED:
                 if seen_judged[subscriber] != event:
                     seen_judged[subscriber] = event
                     first_judged[subscriber] = row

@@ -108,7 +108,6 @@ class Checks:
         self.deliveries = 0
         self.tagged = 0
         self.skipped = 0
-        self.unsettled = 0
         self.delivered_ids: dict[str, set[str]] = {}
         self._published: dict[str, tuple[str, int, int]] = {}  # event -> topic, seq, time
 
@@ -154,8 +153,6 @@ class Checks:
                 continue
             if until is None or at < until - settle_us:
                 self.losses.violated({"subscriber": node, "event": event, "published_us": at})
-            elif at < until:
-                self.unsettled += 1
 
     def results(self) -> dict[str, Check]:
         """By name, in the order in which they are shown."""

@@ -50,7 +50,6 @@ class Outcome(msgspec.Struct, kw_only=True):
     deliveries: int
     tagged: int
     skipped: int
-    started_us: int  # when publishing began
     recorder: MemoryRecorder
 
     @property
@@ -149,7 +148,7 @@ class _Run:
         self._plan_members(started_us)
         # What is not done an hour after the last publication waits for ever.
         world.run(started_us + round((self.scenario.duration_s + 3600) * SECOND))
-        return self._outcome(started_us)
+        return self._outcome()
 
     def _subscribe_all(self) -> None:
         rng = stream(self.seed, "subscriptions")
@@ -227,7 +226,7 @@ class _Run:
     def _leave_at(self, at: int, name: str) -> None:
         self.world.at(at, lambda now: self.world.close(name))
 
-    def _outcome(self, started_us: int) -> Outcome:
+    def _outcome(self) -> Outcome:
         checks = self.checks
         subscriptions = self.recorder.tables["subscriptions"]
         settle_us = round(self.scenario.settle_s * SECOND)
@@ -247,7 +246,6 @@ class _Run:
             deliveries=checks.deliveries,
             tagged=checks.tagged,
             skipped=checks.skipped,
-            started_us=started_us,
             recorder=self.recorder,
         )
 

@@ -45,8 +45,6 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.pending: dict[str, int] = {}  # tickets not yet done -> when they began
         self.errors: list[tuple[str, str, str]] = []  # node, ticket, error
-        self.troubles: list[tuple[str, str]] = []
-        self.steps = 0
         self._recorder = recorder
         self._observer = observer
         self._queue: list[tuple[int, int, Callable[[int], None]]] = []
@@ -74,7 +72,6 @@ class World:
                 return
             when, _, action = heapq.heappop(queue)
             self.now = when
-            self.steps += 1
             action(when)
 
     # Nodes.
@@ -150,11 +147,10 @@ class World:
                     self._carry(node, node.effective(effect.ticket, self.now))
             elif isinstance(effect, Done):
                 self._done(node, effect)
-            elif isinstance(effect, Trouble):
-                self.troubles.append((node.id, effect.text))
-            else:
-                assert isinstance(effect, Fail), effect
+            elif isinstance(effect, Fail):
                 self.errors.append((node.id, "fail", effect.error))
+            else:
+                assert isinstance(effect, Trouble), effect  # its row in the trace is enough here
 
     def _done(self, node: Node, effect: Done) -> None:
         self.pending.pop(f"{node.id}:{effect.ticket}", None)

@@ -244,18 +244,13 @@ class TotalOrder(Layer):
             if post.local:
                 message = post.local.popleft()
                 out.extend(self._dispatch(message, post.node_id, now))
-            elif not self._advance(now):
+            elif not self._advance(now) and not self._leave(now):
                 break
-        if self._closing:
-            self._try_to_leave(now)
         for reason in post.refused:
             row = {"at_us": now, "node": post.node_id, "kind": "refused", "detail": reason}
             out.append(Record("faults", row))
         post.refused.clear()
         out.extend(post.collect())
-        while post.local:  # leaving may have addressed this node
-            out.extend(self._dispatch(post.local.popleft(), post.node_id, now))
-            out.extend(post.collect())
         return out
 
     def _advance(self, now: int) -> bool:
@@ -336,18 +331,20 @@ class TotalOrder(Layer):
         unplaced, post.unplaced = post.unplaced, []
         post.local.extend((*parked, *unplaced))
 
-    def _try_to_leave(self, now: int) -> None:
-        if not self.publisher.idle:
-            return
+    def _leave(self, now: int) -> bool:
+        """Ask to leave, or go, if it is time; true if something changed."""
+        if not self._closing or not self.publisher.idle:
+            return False
         if not self._leaving_asked:
             self._leaving_asked = True
             for effect in self._members.leave(now):
                 self._post.do(effect)
-            while self._advance(now):
-                pass
+            return True
         free = self._left and self._staying <= self._settled
         alone = self._members.dissolving and not self._members.fresh
-        if (free or alone) and self._installing is None:
-            self._left = self._members.dissolving = False
-            for effect in self._members.let_go():
-                self._post.do(effect)
+        if not (free or alone) or self._installing is not None:
+            return False
+        self._left = self._members.dissolving = False
+        for effect in self._members.let_go():
+            self._post.do(effect)
+        return True
