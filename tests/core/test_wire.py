@@ -13,12 +13,11 @@ from unisono.core.events import Control, Event
 from unisono.core.limits import Limits
 from unisono.core.node import Node
 from unisono.core.wire import HEADER_BYTES, MAGIC, VERSION, Codec, Rejected
-from unisono.qos.link import ReliableLinks
 from unisono.qos.membership import Membership, View
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.messages import HandOver
 
-CONTROLS: tuple[type[Control], ...] = (*TotalOrder.controls, *ReliableLinks.controls)
+CONTROLS: tuple[type[Control], ...] = TotalOrder.controls
 CODEC = Codec(CONTROLS, 1 << 20)
 
 st.register_type_strategy(int, st.integers(0, 2**53))
@@ -97,4 +96,4 @@ def test_a_node_counts_what_it_refuses_and_stays_as_it_was(noise: bytes) -> None
     effects = node.frame("t", b"\x00" * HEADER_BYTES + noise, 1)
     assert sum(node.rejected.values()) == 1
     assert [type(effect).__name__ for effect in effects] == ["Record"]
-    assert not layer.managers and not layer.subscriber.subscribed
+    assert not layer.replicas and not layer.subscriber.subscribed

@@ -12,7 +12,6 @@ from unisono.core.limits import Limits
 from unisono.core.node import Node
 from unisono.core.wire import Codec
 from unisono.qos import membership as mb
-from unisono.qos.link import ReliableLinks
 from unisono.qos.total_order import messages as msg
 from unisono.qos.total_order.layer import TotalOrder
 
@@ -20,28 +19,44 @@ names = st.sampled_from(["t", "u", "v", "me", "evil", ""])
 numbers = st.sampled_from([0, 1, 2, 3, 7, 2**40])
 stamps = st.dictionaries(names, numbers, max_size=3)
 paths = st.lists(names, max_size=3).map(tuple)
-views = st.builds(mb.View, st.just("me"), numbers, paths, paths, names, paths)
-CODEC = Codec((*TotalOrder.controls, *ReliableLinks.controls), 1 << 20)
+views = st.builds(mb.View, st.just("me"), numbers, paths)
+ballots = st.tuples(numbers, names)
+entries = st.builds(msg.RequestStamp, names, numbers, names, names, numbers)
+CODEC = Codec(TotalOrder.controls, 1 << 20)
 
 controls = st.one_of(
-    st.builds(msg.RequestStamp, names, numbers, names, names, numbers),
-    st.builds(msg.FillStamp, names, numbers, names, names, names, stamps, paths),
+    st.builds(msg.RequestStamp, names, numbers, names, names, numbers, numbers),
+    st.builds(msg.Confirm, names, numbers, names, numbers),
+    st.builds(msg.FillStamp, names, numbers, numbers, names, names, names, stamps, paths, numbers),
+    st.builds(msg.Pull, names, numbers, numbers, numbers, numbers),
     st.builds(msg.StampReady, names, stamps),
     st.builds(msg.Refused, names, names),
-    st.builds(msg.Relate, names, numbers, paths, names, names, st.booleans()),
-    st.builds(msg.RelatedTopic, names, numbers, names, names),
+    st.builds(msg.Relate, names, numbers, numbers, paths, names, names, st.booleans()),
+    st.builds(msg.RelatedTopic, names, numbers, numbers, names, names),
     st.builds(msg.Related, names),
-    st.builds(msg.Base, names, numbers, names, st.sampled_from([-1, 0, 5]), names),
-    st.builds(msg.BaseKnown, names, numbers, names, st.sampled_from([-1, 0, 5]), names),
-    st.builds(msg.Drain, names, numbers, names, numbers, names),
-    st.builds(msg.Drained, names, numbers, names, names),
+    st.builds(msg.Base, names, numbers, numbers, names, st.sampled_from([-1, 0, 5]), names),
+    st.builds(msg.BaseKnown, names, numbers, numbers, names, st.sampled_from([-1, 0, 5]), names),
+    st.builds(msg.Drain, names, numbers, numbers, names, numbers, names),
+    st.builds(msg.Drained, names, numbers, numbers, names, names),
     st.builds(msg.AskStart, names, numbers, names, names),
     st.builds(msg.Start, names, numbers, names | st.just("looking-for-losses")),
     st.builds(msg.HandOver, numbers, numbers, st.sampled_from([1, 2]), st.binary(max_size=8)),
-    st.builds(msg.Installed, numbers),
+    st.builds(msg.Adopt, numbers, names, numbers, st.sampled_from([1, 2]), st.binary(max_size=8)),
+    st.builds(msg.Copy, numbers, names, numbers, st.lists(entries, max_size=2).map(tuple)),
+    st.builds(msg.Copied, numbers, names, numbers),
+    st.builds(msg.Behind, numbers, names),
+    st.builds(msg.Swap, numbers, names, names),
+    st.builds(msg.ClosedTopics, numbers, numbers, st.sampled_from([1, 2]), st.just(())),
+    st.builds(mb.Alive, names, numbers, st.booleans(), numbers),
+    st.builds(mb.Prepare, views, ballots),
+    st.builds(mb.Promise, numbers, ballots, ballots, st.none() | views),
+    st.builds(mb.Accept, numbers, ballots, views),
+    st.builds(mb.Accepted, numbers, ballots),
+    st.builds(mb.Refuses, numbers, ballots),
+    st.just(mb.AskView()),
     st.builds(mb.Hello, st.booleans(), names),
     st.builds(mb.NewView, views),
-    st.builds(mb.Leave, names),
+    st.just(mb.Leave()),
     st.just(mb.Goodbye()),
 )
 events = st.builds(
@@ -110,16 +125,19 @@ def test_no_message_raises(messages: list[Control | Event], buffer: int | None) 
 @pytest.mark.parametrize(
     "message",
     [
-        msg.FillStamp("t", 1, "e", "u", "evil", {"x": 1}, ()),
-        msg.FillStamp("t", 1, "e", "a", "evil", {"a": 1}, ()),
-        msg.Relate("t", 1, ("zzz",), "op", "evil", False),
-        msg.Relate("t", 1, (), "op", "evil", False),
-        msg.Base("t", 1, "a", 5, "op"),
-        msg.Drain("t", 1, "nope", 3, "op"),
+        msg.FillStamp("t", 1, 0, "e", "u", "evil", {"x": 1}, ()),
+        msg.FillStamp("t", 1, 0, "e", "a", "evil", {"a": 1}, ()),
+        msg.Relate("t", 1, 0, ("zzz",), "op", "evil", False),
+        msg.Relate("t", 1, 0, (), "op", "evil", False),
+        msg.Base("t", 1, 0, "a", 5, "op"),
+        msg.Drain("t", 1, 0, "nope", 3, "op"),
         msg.HandOver(2, 0, 1, b"garbage"),
-        mb.Leave("me"),
+        mb.Leave(),
+        msg.Copy(1, "t", 1, ()),
+        msg.Copied(1, "t", 99),
+        msg.Adopt(1, "t", 0, 1, b"garbage"),
         mb.NewView(mb.View("me", 2, ())),
-        mb.NewView(mb.View("me", 2, ("evil",), ("me",))),
+        mb.NewView(mb.View("me", 2, ("evil",))),
     ],
     ids=lambda message: f"{type(message).__name__}",
 )
@@ -137,7 +155,7 @@ def test_after_nonsense_the_node_still_works(message: Control) -> None:
 
 def test_numbers_out_of_range_do_not_decode() -> None:
     alone = Alone()
-    alone.take(msg.Installed(-1))
+    alone.take(msg.Copied(-1, "t", 1))
     alone.take(Event("e", "t", b"", "evil", 1, 0, {"t": 2**63}))
     assert alone.node.rejected == {"malformed": 2}
 

@@ -8,7 +8,6 @@ import pytest
 
 from unisono.core.limits import Limits
 from unisono.core.node import Node
-from unisono.qos.link import ReliableLinks
 from unisono.qos.membership import Membership, View
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.sim.channels import Wan
@@ -30,11 +29,12 @@ def crowd(seed: int, clients: int = 0) -> tuple[World, MemoryRecorder, Random]:
             name,
             Limits(),
             manage=index >= clients,
+            period_us=SECOND,
             discovery_us=4 * SECOND,
             patience_us=60 * SECOND,
         )
-        layers = [TotalOrder(name, members), ReliableLinks(name, TotalOrder.controls, Limits())]
-        join_at(world, rng.randrange(2 * SECOND), Node(name, layers))
+        layer = TotalOrder(name, members, retry_us=3 * SECOND)
+        join_at(world, rng.randrange(2 * SECOND), Node(name, [layer]))
     return world, recorder, rng
 
 
@@ -64,9 +64,9 @@ def test_a_crowd_forms_one_bus(clients: int) -> None:
         (last,) = {seen[-1] for seen in views.values()}
         assert sorted(last.partition(": ")[2].split()) == NAMES[clients:]
         longest = max(views.values(), key=len)
-        for seen in views.values():  # everyone saw a stretch of the same sequence
-            start = longest.index(seen[0])
-            assert longest[start : start + len(seen)] == seen
+        for seen in views.values():  # everyone saw parts of the same sequence
+            places = [longest.index(view) for view in seen]
+            assert places == sorted(places)
 
 
 def test_whoever_leaves_and_in_whatever_order_the_rest_goes_on() -> None:
@@ -100,9 +100,9 @@ def test_all_may_leave_at_once() -> None:
 def test_a_process_that_was_busy_asks_again_before_it_founds_a_bus() -> None:
     members = Membership("late", Limits(), discovery_us=1000)
     members.start(0)
-    members.timer(50_000)  # the timer came late: answers may wait to be read
+    members.timer("discover", 50_000)  # the timer came late: answers may wait to be read
     assert members.view is None
-    members.timer(51_000)
+    members.timer("discover", 51_000)
     assert members.view is not None
 
 

@@ -17,6 +17,7 @@ from unisono.sim.faults import Faults, fault_layers
 from unisono.sim.run import run_scenario
 from unisono.sim.scenario import Scenario, Subscribers, check_scenario, load_scenario
 from unisono.sim.service import TreeService
+from unisono.sim.weather import Weather
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -67,6 +68,7 @@ def test_the_tree_reaches_subscribers_only_once_each() -> None:
         5,
         lambda at, action: agenda.append((at, action)),
         lambda node, topic, frame, now: reached.append((node, topic)),
+        Weather(),
     )
     wanted = ["n03", "n07", "n21"]
     for node in wanted:
@@ -135,14 +137,18 @@ def test_lost_events_are_skipped_and_said_so_while_the_order_holds() -> None:
         ("[wan]\nminimum_ms = 1000", "below minimum_ms"),
         ("[wan]\nfast_sd_ms = -1", "fast_sd_ms"),
         ("[members]\nleaves = 50", "only 13 nodes"),
-        ("order = 'none'\nreliable_links = true", "means nothing"),
-        ("reliable_links = true\n[faults]\nloss = 1.0", "loss"),
-        ("reliable_links = true\n[faults]\nloss = 0.1", "needs hold_s"),
+        ("order = 'none'\nreplicas = 3", "means nothing"),
+        ("[faults]\nloss = 1.0", "loss"),
+        ("[faults]\nloss = 0.1", "needs hold_s"),
+        ("[chaos]\ncrashes = 1", "needs replicas"),
+        ("[chaos]\npartitions = 1", "needs hold_s"),
+        ("nodes = 7\nreplicas = 3\n[chaos]\ncrashes = 1", "add nodes"),
+        ("[chaos]\npublisher_crashes = 9\n[faults]\nonly = 'messages'", "hold_s|more than"),
+        ("[adapt]\nbeta = 2.0", "beta"),
         ("[wan]\nslow_shore = 1", "slow_shore"),
         ("buffer = -1", "below 0"),
         ("order = 'none'\nbuffer = 3", "means nothing|mean nothing"),
         ("[subscribers]\npattern = 'xyz'", "nobody publishes"),
-        ("[faults]\nloss = 0.5", "reliable_links"),
         ("[faults]\nduplicate = 7", "duplicate"),
         ("this is not toml", "Expected"),
     ],

@@ -13,7 +13,8 @@ from unisono.core.effects import Notify
 from unisono.core.events import Event, Status
 from unisono.qos.total_order import messages as msg
 from unisono.qos.total_order.layer import TotalOrder
-from unisono.qos.total_order.manager import TopicManager
+from unisono.qos.total_order.manager import EPOCH, TopicManager
+from unisono.qos.total_order.replica import Replica
 from unisono.qos.total_order.subscriber import Subscriber
 from unisono.sim.faults import Faults
 from unisono.sim.scenario import Scenario, load_scenario
@@ -53,42 +54,31 @@ def does_not_wait_for_other_topics(patch: Patch) -> None:
 
 
 def does_not_hold(patch: Patch) -> None:
-    patch.setattr(TopicManager, "_free", lambda self, message: True)
+    patch.setattr(TopicManager, "_may_pass", lambda self, epoch, message: True)
 
 
 def forgets_predecessors(patch: Patch) -> None:
     create = TopicManager._create
 
     def bad(self: Any, message: msg.RequestStamp) -> None:
-        passed, self.state.passed = self.state.passed, {}
+        epoch = self.state.epoch
+        passed, epoch.passed = epoch.passed, {}
         create(self, message)
-        self.state.passed = passed
+        epoch.passed = passed
 
     patch.setattr(TopicManager, "_create", bad)
 
 
 def does_not_fill(patch: Patch) -> None:
     """Groups hold what subscriptions hold, but are no cliques."""
+    order_of = TopicManager._next_relation
 
     def next_relation(self: Any) -> None:
-        state = self.state
-        while state.relating:
-            first = state.relating[0]
-            if set(first.group) <= set(state.group):
-                self._answer()
-                continue
-            state.ops += 1
-            state.op = f"{state.topic}#{state.ops}"
-            state.union = self._order.upwards({*state.group, *first.group})
-            state.telling = False
-            direct = self._order.upwards(first.group)
-            state.answers = direct[:-1]
-            for index, topic in enumerate(direct[:-1]):
-                ask = msg.Relate(topic, 0, tuple(direct[index + 1 :]), state.op, state.topic, True)
-                self._post.to_topic(ask)
-            if not state.answers:
-                self._tell(-1)
-            return
+        group, self.state.epoch.group = self.state.epoch.group, {}
+        order_of(self)
+        self.state.epoch.group = {**group, **self.state.epoch.group}
+        if self.state.relating:
+            self.state.union = self._order.upwards({*group, *self.state.union})
 
     patch.setattr(TopicManager, "_next_relation", next_relation)
 
@@ -143,47 +133,79 @@ def starts_too_late(patch: Patch) -> None:
 def hands_over_nothing(patch: Patch) -> None:
     hand_over = TotalOrder._hand_over
 
-    def bad(self: Any, view: Any) -> None:
-        for topic in list(self.managers):
+    def bad(self: Any, view: Any) -> Any:
+        for topic in list(self.replicas):
             if self._post.manager_of(topic) != self._post.node_id:
-                del self.managers[topic]
-        hand_over(self, view)
+                del self.replicas[topic]
+        return hand_over(self, view)
 
     patch.setattr(TotalOrder, "_hand_over", bad)
 
 
 def serves_before_the_hand_over(patch: Patch) -> None:
-    def advance(self: Any, now: int) -> bool:
-        if self._installing is not None:
-            self._serve(self._installing, self._handed.get(self._installing.number, {}), now)
-            return True
-        if not self._members.fresh:
-            return False
-        self._install(self._members.fresh.popleft())
-        return True
+    patch.setattr(TotalOrder, "_known_enough", lambda self, topic: True)
 
-    patch.setattr(TotalOrder, "_advance", advance)
+
+def tells_before_a_majority_knows(patch: Patch) -> None:
+    def count(self: Any) -> None:
+        self.serving = True
+        self._committed = self.held.index
+
+    patch.setattr(Replica, "count", count)
+
+
+def forgets_the_disk(patch: Patch) -> None:
+    patch.setattr(Replica, "_store_entry", lambda self, entry: [])
+
+
+def epochs_are_not_compared(patch: Patch) -> None:
+    """Errata V9: late events of an old order are let through as in order."""
+    in_order = Subscriber._in_order
+
+    def bad(self: Any, topic: str, stamp: dict[str, int]) -> bool:
+        return in_order(self, topic, {k: v for k, v in stamp.items() if k != EPOCH})
+
+    patch.setattr(Subscriber, "_in_order", bad)
+
+
+def new_epoch_forgets_the_old(patch: Patch) -> None:
+    """Stamps of a new epoch do not count the events of the one before."""
+    open_ = TopicManager.open
+
+    def bad(self: Any, message: msg.Open) -> None:
+        open_(self, msgspec.structs.replace(message, lower=dict.fromkeys(message.lower, 0)))
+
+    patch.setattr(TopicManager, "open", bad)
+
+
+def drops_stamps_of_the_old_order(patch: Patch) -> None:
+    """Errata L1: a stamp of an old epoch is discarded everywhere."""
+    patch.setattr(
+        TopicManager,
+        "_epoch_of",
+        lambda self, number: self.state.epoch if number == self.state.epoch.number else None,
+    )
 
 
 def switches_before_announcing(patch: Patch) -> None:
     tell = TopicManager._tell
 
     def bad(self: Any, base: int) -> None:
+        state = self.state
         if base < 0:
-            tell(self, self.state.number)
-            self.state.draining, self.state.group = [], self.state.union
+            new = [topic for topic in state.union if topic not in state.epoch.group]
+            number = state.number
+            state.epoch.group = {
+                topic: state.epoch.group.get(topic, number) for topic in state.union
+            }
+            state.telling, state.base, state.answers = True, number, new
+            self._ask_again()
+            if not new:
+                self._finish_relation()
         else:
             tell(self, base)
 
-    def base(self: Any, message: msg.Base) -> None:
-        if message.lower not in self.state.passed:
-            self.state.bases[message.lower] = self.state.passed[message.lower] = message.base
-            self._release()
-        answer = msg.BaseKnown(message.lower, 0, self.state.topic, message.base, message.op)
-        self._post.to_topic(answer)
-
     patch.setattr(TopicManager, "_tell", bad)
-    patch.setattr(TopicManager, "base", base)
 
 
 def does_not_catch_up(patch: Patch) -> None:
@@ -199,6 +221,12 @@ def does_not_catch_up(patch: Patch) -> None:
 PARTIAL = _scenario("partial-subscriptions")
 CHANGING = _scenario("changing-subscriptions")
 MEMBERS = _scenario("members-come-and-go")
+SWAPS = _scenario("total-order/swaps")
+SWAPS_LOSSY = msgspec.structs.replace(
+    SWAPS, hold_s=5, faults=Faults(loss=0.2, delay=0.3, delay_ms=8000, only="events")
+)
+CRASHES = _scenario("total-order/crashes")
+DISK = _scenario("total-order/disk")
 SMALL_BUFFER = msgspec.structs.replace(PARTIAL, buffer=0)
 PRINTED = msgspec.structs.replace(SMALL_BUFFER, stamps="paper")
 UNORDERED_LINKS = msgspec.structs.replace(
@@ -225,6 +253,17 @@ BUGS = {
     "starts too late": Bug(starts_too_late, PARTIAL, {"losses"}),
     "hands over nothing": Bug(hands_over_nothing, MEMBERS, {"losses", "stuck"}),
     "serves before the hand-over": Bug(serves_before_the_hand_over, MEMBERS, {"losses", "stuck"}),
+    "tells before a majority knows": Bug(
+        tells_before_a_majority_knows, CRASHES, {"losses", "stuck", "numbers", "tagged"}
+    ),
+    "forgets the disk": Bug(forgets_the_disk, DISK, {"losses", "stuck", "numbers", "tagged"}),
+    "epochs are not compared": Bug(
+        epochs_are_not_compared, SWAPS_LOSSY, {"total-order", "global-order"}
+    ),
+    "a new epoch forgets the old": Bug(
+        new_epoch_forgets_the_old, SWAPS, {"losses", "stuck", "tagged", "total-order"}
+    ),
+    "drops stamps of the old order": Bug(drops_stamps_of_the_old_order, SWAPS, {"stuck"}),
     "switches before announcing": Bug(
         switches_before_announcing, CHANGING, {"losses", "stuck", "tagged", "total-order"}
     ),

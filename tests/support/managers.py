@@ -9,31 +9,35 @@ from unisono.core.events import Control, Stamp
 from unisono.core.limits import Limits
 from unisono.qos.total_order import messages as msg
 from unisono.qos.total_order.manager import ManagerState, TopicManager
-from unisono.qos.total_order.order import TopicOrder
-from unisono.qos.total_order.post import Post
+from unisono.qos.total_order.order import Orders, TopicOrder
 
 
 class Bench:
-    """All managers of a bus, and the messages on their way."""
+    """All managers of a bus, and the messages on their way. With `lossy`, messages get lost or
+    doubled, and whoever waits asks again."""
 
-    def __init__(self, topics: Iterable[str], rng: Random, exact: bool = True) -> None:
+    def __init__(
+        self, topics: Iterable[str], rng: Random, exact: bool = True, lossy: float = 0.0
+    ) -> None:
         self.rng = rng
         self.order = TopicOrder(list(topics))
-        self.post = Post("bench")
-        self.post.members = ("elsewhere",)
+        self.orders = Orders(self.order)
         self.managers = {
-            topic: TopicManager(ManagerState(topic), self.post, self.order, exact, Limits())
+            topic: TopicManager(ManagerState(topic), self.orders, exact, Limits())
             for topic in topics
         }
         self.on_the_way: list[Control] = []
         self.stamps: dict[str, Stamp] = {}
         self.related: set[str] = set()
+        self.asked: dict[str, msg.ToTopic] = {}  # event or op -> question without an answer
+        self._lossy = lossy
         self._turn: dict[str, int] = {}
 
     def publish(self, event_id: str, topic: str) -> None:
         self._turn[topic] = self._turn.get(topic, 0) + 1
-        self.on_the_way.append(
-            msg.RequestStamp(topic, 0, event_id, f"publisher of {topic}", self._turn[topic])
+        self._ask(
+            event_id,
+            msg.RequestStamp(topic, 0, event_id, f"publisher of {topic}", self._turn[topic]),
         )
 
     def relate(self, op: str, topics: Iterable[str]) -> None:
@@ -41,22 +45,39 @@ class Bench:
         if not above:  # subscribers ask only when there is something to relate
             self.related.add(op)
             return
-        self.on_the_way.append(msg.Relate(lowest, 0, tuple(above), op, "subscriber", False))
+        self._ask(op, msg.Relate(lowest, 0, 0, tuple(above), op, "subscriber", False))
+
+    def _ask(self, name: str, message: msg.ToTopic) -> None:
+        self.asked[name] = message
+        self.on_the_way.append(message)
 
     def step(self, index: int | None = None) -> None:
         """Deliver one message: any, or the one at `index`."""
         chosen = self.rng.randrange(len(self.on_the_way)) if index is None else index
         message = self.on_the_way.pop(chosen)
+        fate = self.rng.random() if self._lossy else 1.0
+        if fate < self._lossy:
+            return
+        if fate < 1.5 * self._lossy:
+            self.on_the_way.append(message)
         if isinstance(message, msg.StampReady):
-            self.stamps[message.event_id] = message.stamp
+            known = self.stamps.setdefault(message.event_id, message.stamp)
+            assert known == message.stamp, "an event was stamped twice, differently"
+            self.asked.pop(message.event_id, None)
         elif isinstance(message, msg.Related):
             self.related.add(message.op)
+            self.asked.pop(message.op, None)
         else:
             assert isinstance(message, msg.ToTopic)
-            self.managers[message.topic].take(message)
-        for effect in self.post.collect():
-            self.on_the_way.append(effect.message)  # type: ignore[attr-defined]
+            letters = self.managers[message.topic].take(message)
+            self.on_the_way.extend(letter for _, letter in letters)
 
     def run(self) -> None:
         while self.on_the_way:
             self.step()
+        for _ in range(200):
+            if not self.asked:
+                return
+            self.on_the_way.extend(self.asked.values())
+            while self.on_the_way:
+                self.step()

@@ -6,7 +6,7 @@ from unisono.core.effects import Effect, Notify, Send, Subscribe
 from unisono.core.events import Event, Stamp, Status
 from unisono.core.limits import Limits
 from unisono.qos.total_order import messages as msg
-from unisono.qos.total_order.order import TopicOrder
+from unisono.qos.total_order.order import Orders, TopicOrder
 from unisono.qos.total_order.post import Post
 from unisono.qos.total_order.subscriber import Subscriber
 
@@ -30,7 +30,7 @@ class Reader:
         self.post = Post("s")
         self.post.members = ("elsewhere",)
         self.subscriber = Subscriber(
-            self.post, ORDER, Limits(), exact=exact, buffer=buffer, hold_us=hold_us
+            self.post, Orders(ORDER), Limits(), exact=exact, buffer=buffer, hold_us=hold_us
         )
         self.notified: list[tuple[str, Status]] = []
         self.effects: list[Effect] = []
@@ -57,7 +57,7 @@ class Reader:
             if isinstance(effect, Notify):
                 self.notified.append((effect.event.id, effect.status))
             elif isinstance(effect, Subscribe) and effect.ticket is not None:
-                self.subscriber.effective(effect.ticket.partition("|")[2])
+                self.subscriber.effective(effect.ticket.partition("|")[2], 0)
                 return self.collect()
         return [effect for effect in collected if isinstance(effect, Send)]
 

@@ -2,8 +2,9 @@
 
 The order rule, stated once: the effects of one call are carried out by rising `rank`, and in the
 order returned within a rank. A row of the trace is recorded before anything that others could act
-on is sent, so a trace never holds a delivery whose publication is missing; and a node listens
-before it asks, so it cannot miss what the answer starts.
+on is sent, so a trace never holds a delivery whose publication is missing; what must survive a
+crash is on the disk before anyone is told; and a node listens before it asks, so it cannot miss
+what the answer starts.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import msgspec
 from unisono.core.events import Control, Delivery, Event, Status
 
 RANK_RECORD = 0
-RANK_LISTEN = 1
-RANK_ACT = 2
+RANK_STORE = 1
+RANK_LISTEN = 2
+RANK_ACT = 3
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -31,6 +33,14 @@ class Record(Effect, frozen=True):
     rank: ClassVar[int] = RANK_RECORD
     table: str
     row: dict[str, Any]
+
+
+class Store(Effect, frozen=True):
+    """Keep this value over a restart, or forget it (None). Synced before any higher rank."""
+
+    rank: ClassVar[int] = RANK_STORE
+    key: str
+    value: bytes | None
 
 
 class Subscribe(Effect, frozen=True):

@@ -58,7 +58,7 @@ class _Lane:
 class MemoryService:
     """One client of an embedded bus."""
 
-    reliable = True
+    replicas = 1
     max_frame_bytes: int | None = None
     generation = 0
 

@@ -35,7 +35,7 @@ _LOOK_SOON_S = 0.0002
 class NatsService:
     """One connection to a nats-server."""
 
-    reliable = False
+    replicas = 3
     discovery_s = 0.4
 
     def __init__(self, server: str, space: str = "unisono", connect_s: float = 5.0) -> None:

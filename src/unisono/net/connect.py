@@ -24,9 +24,10 @@ from unisono.ens.memory import MemoryService
 from unisono.ens.nats import NatsService
 from unisono.errors import BadInput, BusClosed, Unsupported
 from unisono.net.bus import Bus
+from unisono.net.disk import Disk
 from unisono.net.runtime import Runtime
-from unisono.qos.link import ReliableLinks
-from unisono.qos.membership import Membership
+from unisono.qos.membership import STORE_KEY, Membership
+from unisono.qos.total_order.adapt import Adapt
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.trace.files import ParquetRecorder
 from unisono.trace.memory import NullRecorder, Recorder
@@ -56,6 +57,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}$")] | None = None
     discovery_s: Seconds | None = None
     patience_s: Seconds = 10.0
+    replicas: Annotated[int, Meta(ge=1, le=9)] | None = None
+    disk: str | None = None
+    adapt: bool = True
+    period_s: Seconds = 0.5
 
     @property
     def ordered(self) -> bool:
@@ -81,6 +86,10 @@ def connect(
     name: str | None = None,
     discovery_s: float | None = None,
     patience_s: float = 10.0,
+    replicas: int | None = None,
+    disk: str | os.PathLike[str] | None = None,
+    adapt: bool = True,
+    period_s: float = 0.5,
     limits: Limits | None = None,
 ) -> Connection:
     """Connect to a bus: `async with unisono.connect("nats://127.0.0.1:4222", order="total") as bus:
@@ -100,6 +109,12 @@ def connect(
     name        this node's name in the trace; a random suffix keeps it unique
     discovery_s how long to listen for others before starting a bus of one's own
     patience_s  how long a publication may wait for its stamp before its receipt says so
+    replicas    copies of each topic manager on different processes (3; 1 on memory://); what the
+                first process of a bus says holds for all
+    disk        folder in which this process keeps its part over a restart
+    adapt       let the topic order follow popularity
+    period_s    how often processes tell each other that they live; silence of four periods counts
+                as a crash
     """
     if isinstance(order, Mapping) and not order:
         raise BadInput("order is a guarantee, or a mapping from topic patterns to guarantees")
@@ -114,6 +129,10 @@ def connect(
             "name": name,
             "discovery_s": discovery_s,
             "patience_s": patience_s,
+            "replicas": replicas,
+            "disk": os.fspath(disk) if isinstance(disk, os.PathLike) else disk,
+            "adapt": adapt,
+            "period_s": period_s,
         }
     )
     for pattern, guarantee in options.order.items():
@@ -123,6 +142,8 @@ def connect(
         useless = [option for option, value in given.items() if value is not None]
         useless += ["stamps"] if stamps != "exact" else []
         useless += ["manage"] if not manage else []
+        useless += ["replicas"] if replicas is not None else []
+        useless += ["disk"] if disk is not None else []
         if useless:
             raise Unsupported(f'{", ".join(useless)} means nothing with order="none"; leave it out')
     if buffer == 0 and hold_s is not None:
@@ -142,6 +163,10 @@ _MEANT = {
     "manage": "True or False",
     "trace": "a folder",
     "name": "made of letters, digits and . _ -",
+    "replicas": "a number of copies from 1 to 9",
+    "disk": "a folder",
+    "adapt": "True or False",
+    "period_s": "a positive number of seconds",
 }
 
 
@@ -233,26 +258,33 @@ class Connection:
         """Connect and join. The caller closes the bus."""
         options = self._options
         node_id = f"{options.name or 'node'}-{secrets.token_hex(4)}"
+        disk = Disk(Path(options.disk)) if options.disk is not None else None
+        if disk is not None:
+            node_id = disk.node_id(node_id)
         recorder = _recorder(options, node_id, self._limits)
         service = self._service()
 
-        runtime = Runtime(node_id, service, recorder)
+        runtime = Runtime(node_id, service, recorder, disk)
         flusher = asyncio.create_task(_flush(recorder, runtime))
 
         def shut() -> None:
             flusher.cancel()
             recorder.close()
+            if disk is not None:
+                disk.close()
 
         bus = Bus(runtime, shut, leave_s=options.patience_s)
         try:
-            await runtime.open(lambda opened: _node(node_id, options, self._limits, opened))
+            await runtime.open(lambda opened: _node(node_id, options, self._limits, opened, disk))
         except BaseException:
             await bus.close()  # others may already count on this node
             raise
         return bus
 
 
-def _node(node_id: str, options: Options, limits: Limits, service: EventService) -> Node:
+def _node(
+    node_id: str, options: Options, limits: Limits, service: EventService, disk: Disk | None
+) -> Node:
     """The stack for these guarantees on this bus, top first."""
     if service.max_frame_bytes is not None:
         most = service.max_frame_bytes - _ENVELOPE_BYTES
@@ -260,11 +292,15 @@ def _node(node_id: str, options: Options, limits: Limits, service: EventService)
     layers: list[Layer] = []
     if options.ordered:
         discovery_s = service.discovery_s if options.discovery_s is None else options.discovery_s
+        stored = disk.load() if disk is not None else None
         members = Membership(
             node_id,
             limits,
             manage=options.manage,
             dialect=options.stamps,
+            replicas=options.replicas or service.replicas,
+            period_us=round(options.period_s * SECOND),
+            stored=stored.get(STORE_KEY) if stored is not None else None,
             discovery_us=round(discovery_s * SECOND),
             patience_us=round(max(options.patience_s, 4 * discovery_s) * SECOND),
         )
@@ -277,12 +313,13 @@ def _node(node_id: str, options: Options, limits: Limits, service: EventService)
                 hold_us=round(options.hold_s * SECOND) if options.buffer != 0 else None,
                 catch_up_us=round(options.hold_s * SECOND),
                 patience_us=round(options.patience_s * SECOND),
+                retry_us=round(2 * options.period_s * SECOND),
+                adapt=Adapt() if options.adapt else None,
+                stored=stored,
                 covers=options.covers,
                 limits=limits,
             )
         )
-        if not service.reliable:
-            layers.append(ReliableLinks(node_id, TotalOrder.controls, limits))
     return Node(node_id, layers, limits=limits)
 
 
@@ -296,7 +333,7 @@ def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:
         raise BadInput(f"cannot record a trace into {folder}: {error}") from None
     promises = ["phantoms"]
     if options.ordered:
-        promises += ["total-order", "topic-fifo", "duplicates"]
+        promises += ["total-order", "global-order", "topic-fifo", "duplicates"]
     about = {
         "version": unisono_version(),
         "order": options.order,

@@ -23,6 +23,7 @@ from unisono.core.effects import (
     Fail,
     Record,
     SetTimer,
+    Store,
     Subscribe,
     Transmit,
     Trouble,
@@ -33,6 +34,7 @@ from unisono.core.limits import RESERVED
 from unisono.core.node import CLOSE, JOIN, Node
 from unisono.ens.base import EventService
 from unisono.errors import BusClosed, EnvironmentLacks, NotAcknowledged, UnisonoError
+from unisono.net.disk import Disk
 from unisono.trace.memory import Recorder
 
 log = logging.getLogger("unisono")
@@ -59,8 +61,11 @@ class Runtime:
 
     node: Node  # from open() on
 
-    def __init__(self, name: str, service: EventService, recorder: Recorder) -> None:
+    def __init__(
+        self, name: str, service: EventService, recorder: Recorder, disk: Disk | None = None
+    ) -> None:
         self.now = Clock()
+        self._disk = disk
         self._name = name
         self.troubles: deque[str] = deque(maxlen=_TROUBLES)
         self.failure: UnisonoError | None = None
@@ -219,6 +224,10 @@ class Runtime:
     # Effects.
 
     def carry(self, effects: Sequence[Effect]) -> None:
+        if self._disk is not None:
+            stores = [effect for effect in effects if isinstance(effect, Store)]
+            if stores:
+                self._disk.write(stores)
         for effect in effects:
             if isinstance(effect, Transmit):
                 self._transmit(effect)
@@ -241,6 +250,8 @@ class Runtime:
                 self._done(effect.ticket, effect.error)
             elif isinstance(effect, Trouble):
                 self.on_trouble(effect.text)
+            elif isinstance(effect, Store):
+                pass  # written above, before everything that others see
             else:
                 assert isinstance(effect, Fail), effect
                 self.fail(BusClosed(effect.error))

@@ -1,40 +1,73 @@
-"""Who takes part: processes find each other over the bus and agree on numbered views.
+"""Who takes part, and in which topic order: a chain of views, each chosen by the one before.
 
-Guarantee: every member goes through the same sequence of views; a view is a list of the processes
-that host topic managers, in the order of joining. The first one is the coordinator: it alone makes
-the next view, and when it leaves it makes the view without itself. Processes that only publish and
-subscribe (clients) are told every view but are in none. A newcomer says Hello to everyone. If
-nobody answers within the discovery time it founds a bus of its own; two newcomers hear each other,
-and the one with the smaller id founds. Two buses that formed unheard of each other are found out
-and refused: numbers of one topic from two managers could not be told apart. Crashes are not handled
-here yet: a member that dies without leaving stays in the view.
+A view lists the processes that host topic managers (members, in the order of joining) and the topic
+order with its epoch. Its voters - the oldest seven members - choose the next view by majority
+(single-decree Paxos per view), so there is one chain of views whatever is lost, late, doubled or
+down. Members say Alive every period; one that is silent for `_PATIENCE` periods is suspected and
+left out of the next view, which the first member that is not suspected proposes. A member left out
+by mistake asks to come back. Processes that only publish and subscribe (clients) follow the views
+and are in none.
+
+A newcomer says Hello to everyone. If nobody answers within the discovery time it founds a bus of
+its own; two newcomers hear each other, and the one with the smaller id founds. Two buses that
+formed unheard of each other are found out and refused: numbers of one topic from two managers could
+not be told apart.
+
+A view is *complete* when every member has all managers that it gives to it. Earlier views do not
+matter any more then; `chain` holds those that may.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import msgspec
 
-from unisono.core.effects import CancelTimer, Done, Effect, Fail, Gone, Send, SetTimer
+from unisono.core.effects import CancelTimer, Done, Effect, Fail, Send, SetTimer, Store
 from unisono.core.events import EVERYONE, Control, Number
 from unisono.core.limits import Limits
 from unisono.core.node import CLOSE, JOIN
 
 DISCOVERY_TIMER = "discover"
-_LATER_VIEWS = 1000  # views kept that overtook an earlier one
+ALIVE_TIMER = "alive"
+TIMERS = (DISCOVERY_TIMER, ALIVE_TIMER)
+STORE_KEY = "membership"
+VOTERS = 7
+_PATIENCE = 4  # periods of silence after which a member is suspected
+_HELLOS = 3  # discovery times after which a newcomer's Hello is stale
+
+
+class Past(msgspec.Struct, frozen=True, array_like=True):
+    """An earlier view, as far as it still matters."""
+
+    number: Number
+    members: tuple[str, ...]
+    epoch: Number = 0
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):
-    """A numbered list of members, in order of joining."""
+    """A numbered list of members, in order of joining, and the topic order of its epoch."""
 
     bus: str
     number: Number
     members: tuple[str, ...]
-    previous: tuple[str, ...] = ()  # the members of the view before
-    leaving: str = ""  # who left with this view
-    clients: tuple[str, ...] = ()  # who else follows the views
+    chain: tuple[Past, ...] = ()  # views whose managers may not all have moved on, oldest first
+    replicas: int = 1  # copies of a manager's state
+    epoch: Number = 0  # of the topic order
+    order: tuple[str, ...] = ()  # the topics listed in it, highest first
+    old_order: tuple[str, ...] = ()  # the one of the epoch before
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        return self.members[:VOTERS]
+
+
+Ballot = tuple[int, str]  # a round and who proposed it
+_NO_BALLOT: Ballot = (0, "")
+
+
+def majority(count: int) -> int:
+    return count // 2 + 1
 
 
 class Hello(Control, frozen=True, array_like=True, tag="hello"):
@@ -45,33 +78,44 @@ class Hello(Control, frozen=True, array_like=True, tag="hello"):
 
 
 class Known(Control, frozen=True, array_like=True, tag="known"):
-    """Member -> newcomer: there is a bus, its coordinator will answer. Founder -> everyone."""
+    """Member -> newcomer: there is a bus, it will answer. Founder -> everyone."""
 
     bus: str
 
 
+class Alive(Control, frozen=True, array_like=True, tag="alive"):
+    """Member -> everyone, every period. `ready`: all its managers have arrived in this view."""
+
+    bus: str
+    number: Number
+    ready: bool
+    completed: Number  # the newest view known in which every member was ready
+
+
+class AskView(Control, frozen=True, array_like=True, tag="ask-view"):
+    """Node -> member: send me your view."""
+
+
 class NewView(Control, frozen=True, array_like=True, tag="new-view"):
-    """Coordinator -> members and clients."""
+    """A view that was chosen."""
 
     view: View
 
 
 class TurnedAway(Control, frozen=True, array_like=True, tag="turned-away"):
-    """Coordinator -> newcomer."""
+    """Member -> newcomer."""
 
     reason: str
 
 
 class Leave(Control, frozen=True, array_like=True, tag="leave"):
-    """Member -> coordinator: make a view without me."""
-
-    node: str
+    """Member -> members: make a view without me."""
 
 
 class Goodbye(Control, frozen=True, array_like=True, tag="goodbye"):
-    """Node -> everyone: I am gone. Coordinator -> all followers: so is that node."""
+    """Node -> everyone: I am gone."""
 
-    node: str = ""
+    completed: Number = 0
 
 
 class Dissolved(Control, frozen=True, array_like=True, tag="dissolved"):
@@ -80,19 +124,84 @@ class Dissolved(Control, frozen=True, array_like=True, tag="dissolved"):
     bus: str
 
 
+class Prepare(Control, frozen=True, array_like=True, tag="prepare"):
+    """Proposer -> voters of `view`: I want to choose the next one."""
+
+    view: View
+    ballot: Ballot
+
+
+class Promise(Control, frozen=True, array_like=True, tag="promise"):
+    """Voter -> proposer: no smaller ballot any more; this is what was accepted so far."""
+
+    number: Number
+    ballot: Ballot
+    accepted_in: Ballot
+    accepted: View | None
+
+
+class Accept(Control, frozen=True, array_like=True, tag="accept"):
+    """Proposer -> voters: the view after `number`."""
+
+    number: Number
+    ballot: Ballot
+    view: View
+
+
+class Accepted(Control, frozen=True, array_like=True, tag="accepted"):
+    """Voter -> proposer."""
+
+    number: Number
+    ballot: Ballot
+
+
+class Refuses(Control, frozen=True, array_like=True, tag="refuses"):
+    """Voter -> proposer: I have promised this greater ballot."""
+
+    number: Number
+    ballot: Ballot
+
+
 CONTROLS: tuple[type[Control], ...] = (
     Hello,
     Known,
+    Alive,
+    AskView,
     NewView,
     TurnedAway,
     Leave,
     Goodbye,
     Dissolved,
+    Prepare,
+    Promise,
+    Accept,
+    Accepted,
+    Refuses,
 )
 
 
+class Vote(msgspec.Struct):
+    """What a voter must not forget: its view, and what it promised and accepted for the next."""
+
+    view: View
+    promised: Ballot = _NO_BALLOT
+    accepted_in: Ballot = _NO_BALLOT
+    accepted: View | None = None
+
+
+class _Proposal(msgspec.Struct):
+    """A choice under way, at its proposer."""
+
+    ballot: Ballot
+    wanted: View
+    since: int
+    promises: dict[str, Promise] = {}
+    accepts: set[str] = set()
+    proposed: View | None = None
+
+
 class Membership:
-    """The views of one node. Views to install wait in `fresh`, oldest first."""
+    """The views of one node. The layer above looks at `view` after every call."""
 
     def __init__(
         self,
@@ -102,36 +211,90 @@ class Membership:
         manage: bool = True,
         dialect: str = "exact",
         initial: View | None = None,
+        replicas: int = 1,
+        order: tuple[str, ...] = (),
+        period_us: int | None = None,
         discovery_us: int = 500_000,
         patience_us: int = 10_000_000,
+        stored: bytes | None = None,
     ) -> None:
         self._node_id = node_id
         self._limits = limits
         self._manage = manage
         self._dialect = dialect
         self._initial = initial
+        self._replicas = replicas
+        self._order = order
+        self._period_us = period_us
         self._discovery_us = discovery_us
         self._patience_us = patience_us
         self._started_us = 0
-        self._rivals: set[str] = set()  # newcomers heard of in this round that may found
-        self._known: str | None = None  # a bus that exists, though its coordinator is silent
         self._asked_us = 0  # when this round of discovery began
+        self._rivals: set[str] = set()  # newcomers heard of in this round that may found
+        self._known: str | None = None  # a bus that exists, though nobody has let us in
+        self._joined = False
         self._leaving = False
-        self._last_word: Control = Goodbye()
-        self.dissolving = False  # the last member: it goes when it has served its last view
         self._gone = False  # this node is no one's member any more
-        self._later: dict[int, View] = {}  # views that overtook an earlier one
-        self._clients: dict[str, None] = {}  # the coordinator's
+        self._dissolves = False
+        self._alone = False
+        self._vote: Vote | None = None
+        if stored is not None:
+            self._vote = msgspec.msgpack.decode(stored, type=Vote)
+        self._heard: dict[str, int] = {}  # member -> when last
+        self._ready: dict[str, int] = {}  # member -> the newest view in which it is ready
+        self._joining: dict[str, int] = {}  # newcomer -> when it last said Hello
+        self._leavers: set[str] = set()
+        self._round = 0
+        self._proposal: _Proposal | None = None
+        self._alive_at = 0
+        self.completed = 0  # the newest view known to be complete
         self.departed: dict[str, None] = {}  # who has said goodbye, oldest first
-        self.view: View | None = None
-        self.fresh: deque[View] = deque()
+        self.wished_order: tuple[str, ...] | None = None  # the layer's, at whoever may propose it
+
+    @property
+    def view(self) -> View | None:
+        return self._vote.view if self._vote is not None else None
+
+    @property
+    def period_us(self) -> int | None:
+        return self._period_us
+
+    def is_ready(self, member: str) -> bool:
+        """Whether all managers of this member have arrived in the present view."""
+        view = self.view
+        return view is not None and self._ready.get(member, 0) >= view.number
+
+    @property
+    def complete(self) -> bool:
+        """Every member has all that the present view gives it."""
+        view = self.view
+        return view is not None and all(map(self.is_ready, view.members))
+
+    def leader(self, now: int) -> str:
+        """The first member that is not suspected: it alone proposes."""
+        view = self.view
+        assert view is not None
+        return next((m for m in view.members if not self._suspected(m, now)), view.members[0])
+
+    # Coming and going.
 
     def start(self, now: int) -> list[Effect]:
         self._started_us = now
-        if self._initial is not None:
-            self._install(self._initial)
-            return [Done(JOIN)]
-        return self._hello(now)
+        out: list[Effect] = []
+        if self._vote is not None:  # from the disk: this node was only slow
+            self._heard = dict.fromkeys(self._vote.view.members, now)
+            out = self._join(now)
+        elif self._initial is not None:
+            out = [*self._install(self._initial, now), *self._join(now)]
+        else:
+            out = self._hello(now)
+        return [*out, *self._next_alive(now)]
+
+    def _join(self, now: int) -> list[Effect]:
+        if self._joined:
+            return []
+        self._joined = True
+        return [Done(JOIN)]
 
     def _hello(self, now: int) -> list[Effect]:
         self._rivals.clear()
@@ -141,21 +304,32 @@ class Membership:
             SetTimer(DISCOVERY_TIMER, now + self._discovery_us),
         ]
 
-    def timer(self, now: int) -> list[Effect]:
+    def timer(self, key: str, now: int) -> list[Effect]:
+        return self._discovered(now) if key == DISCOVERY_TIMER else self._tick(now)
+
+    def _discovered(self, now: int) -> list[Effect]:
         """The discovery time is over."""
-        if self.view is not None:
+        view = self.view
+        if view is not None:
+            if self._manage and not self._leaving and self._node_id not in view.members:
+                return self._hello(now)  # left out by mistake
             return []
         if self._leaving:
             return self.let_go()
         if now - self._asked_us > 2 * self._discovery_us:
             return self._hello(now)  # this process was busy: answers may still be unread
-        founder = self._manage and self._known is None and not self._rivals
-        if founder:
-            self._install(View(self._node_id, 1, (self._node_id,)))
-            return [Done(JOIN), Send(EVERYONE, Known(self._node_id))]
+        if self._manage and self._known is None and not self._rivals:
+            first = View(
+                self._node_id, 1, (self._node_id,), replicas=self._replicas, order=self._order
+            )
+            return [
+                *self._install(first, now),
+                *self._join(now),
+                Send(EVERYONE, Known(self._node_id)),
+            ]
         if now - self._started_us >= self._patience_us:
             if self._known is not None:
-                return [Done(JOIN, f"the coordinator of bus {self._known} does not answer")]
+                return [Done(JOIN, f"bus {self._known} does not let this process in")]
             return [
                 Done(
                     JOIN,
@@ -165,50 +339,147 @@ class Membership:
         return self._hello(now)
 
     def leave(self, now: int) -> list[Effect]:
-        """Ask to leave. A member goes on until it finds itself `leaving` in a view."""
+        """Ask to leave; `left` says when a member may go."""
         self._leaving = True
         view = self.view
         if view is None and self._manage:
-            return []  # a coordinator may be adding this node: join first, or hear nothing
+            return []  # someone may be adding this node: join first, or hear nothing
         if view is None or self._node_id not in view.members:
-            return [CancelTimer(DISCOVERY_TIMER), *self.let_go()]
-        if view.members[0] != self._node_id:
-            return [Send(view.members[0], Leave(self._node_id))]
-        return self._without(self._node_id)
+            return []
+        if view.members == (self._node_id,):
+            self._dissolves = True
+            return []
+        self._leavers.add(self._node_id)
+        return [*self._ask_to_leave(view), *self.propose(now)]
+
+    def _ask_to_leave(self, view: View) -> list[Effect]:
+        return [Send(member, Leave()) for member in view.members if member != self._node_id]
+
+    @property
+    def left(self) -> bool:
+        """Nobody needs this node any more, after `leave`."""
+        view = self.view
+        if self._gone or view is None:
+            return False
+        if not self._manage or self._alone or view.members == (self._node_id,):
+            return True
+        return self._node_id not in view.members and self.complete
 
     def let_go(self) -> list[Effect]:
-        """Nobody needs this node any more."""
+        """Go."""
         self._gone = True
-        return [Done(CLOSE)]
+        return [CancelTimer(DISCOVERY_TIMER), CancelTimer(ALIVE_TIMER), Done(CLOSE)]
 
     def farewell(self) -> list[Effect]:
-        """The last words, once everything else has arrived: peers forget this node then."""
-        return [Send(EVERYONE, self._last_word)]
+        """The last words, once everything else has been said."""
+        view = self.view
+        if self._dissolves and view is not None:
+            return [Send(EVERYONE, Dissolved(view.bus))]
+        return [Send(EVERYONE, Goodbye(self.completed))]
+
+    # Periods.
+
+    def _next_alive(self, now: int) -> list[Effect]:
+        if self._period_us is None:
+            return []
+        self._alive_at = now + self._period_us
+        return [SetTimer(ALIVE_TIMER, self._alive_at)]
+
+    def _tick(self, now: int) -> list[Effect]:
+        assert self._period_us is not None
+        if self._gone:
+            return []
+        if now > self._alive_at + 2 * self._period_us:  # this process slept: it cannot judge others
+            self._heard = dict.fromkeys(self._heard, now)
+        out = self._next_alive(now)
+        view = self.view
+        if view is not None and self._node_id in view.members:
+            out += self._say_alive(view)
+            if self._leaving and self._node_id in self._leavers:
+                out += self._ask_to_leave(view)
+            out += self.propose(now)
+        return out
+
+    def _say_alive(self, view: View) -> list[Effect]:
+        ready = self.is_ready(self._node_id)
+        return [Send(EVERYONE, Alive(view.bus, view.number, ready, self.completed))]
+
+    def set_ready(self, now: int) -> list[Effect]:
+        """All managers that the present view gives to this node have arrived."""
+        view = self.view
+        assert view is not None
+        if self.is_ready(self._node_id):
+            return []
+        self._ready[self._node_id] = view.number
+        self._see_completion()
+        return [*self._say_alive(view), *self.propose(now)]
+
+    def _see_completion(self) -> None:
+        view = self.view
+        if view is not None and self.complete:
+            self.completed = max(self.completed, view.number)
+
+    def _suspected(self, member: str, now: int) -> bool:
+        if member == self._node_id or self._period_us is None:
+            return False
+        return now - self._heard.get(member, now) > _PATIENCE * self._period_us
+
+    # Messages.
 
     def receive(self, message: Control, sender: str, now: int) -> list[Effect]:
         if isinstance(message, Goodbye):
-            return self._forget(message.node or sender)
+            self.completed = max(self.completed, message.completed)
+            return self._forget(sender, now)
         if isinstance(message, Dissolved):
-            return [*self._forget(sender), *self._dissolved(message.bus)]
+            return [*self._forget(sender, now), *self._dissolved(message.bus)]
         if self._gone:
             return []
+        if self._vote is not None and sender in self._vote.view.members:
+            self._heard[sender] = now
         if isinstance(message, Hello):
-            return self._greet(message, sender)
+            return self._greet(message, sender, now)
         if isinstance(message, Known):
             return self._known_bus(message.bus)
+        if isinstance(message, Alive):
+            return self._alive(message, sender, now)
+        if isinstance(message, AskView):
+            return [Send(sender, NewView(self.view))] if self.view is not None else []
         if isinstance(message, NewView):
-            return self._take(message.view, sender, now)
+            return self._take(message.view, now)
         if isinstance(message, TurnedAway):
-            return [Fail(message.reason)]
+            return [] if self._joined else [Fail(message.reason)]
         if isinstance(message, Leave):
-            return self._let_go(message)
-        raise AssertionError(f"not a message of the membership: {message}")
+            self._leavers.add(sender)
+            return self.propose(now)
+        return self._consent(message, sender, now)
+
+    def _alive(self, message: Alive, sender: str, now: int) -> list[Effect]:
+        view = self.view
+        if view is None:
+            self._known = message.bus
+            return []
+        if message.bus != view.bus:
+            return self._known_bus(message.bus)
+        if message.ready:
+            self._ready[sender] = max(self._ready.get(sender, 0), message.number)
+        elif message.number == view.number:
+            self._ready.pop(sender, None)  # it has restarted
+        self.completed = max(self.completed, message.completed)
+        self._see_completion()
+        if message.number > view.number:
+            return [Send(sender, AskView())]
+        if message.number < view.number:
+            return [Send(sender, NewView(view))]
+        return self.propose(now) if self._period_us is None else []
 
     def _dissolved(self, bus: str) -> list[Effect]:
         if self.view is None:
             self._known = None if self._known == bus else self._known
             return []
-        if self.view.bus != bus or self._leaving:
+        if self.view.bus != bus:
+            return []
+        if self._leaving:
+            self._alone = True  # nobody is left to hand over to
             return []
         return [
             Fail(
@@ -216,20 +487,18 @@ class Membership:
             )
         ]
 
-    def _forget(self, sender: str) -> list[Effect]:
-        followed = sender in self._clients
-        self._clients.pop(sender, None)
+    def _forget(self, sender: str, now: int) -> list[Effect]:
         self.departed[sender] = None
         if len(self.departed) > self._limits.departed:
             del self.departed[next(iter(self.departed))]
-        out: list[Effect] = [Gone(sender)]
-        if followed and self.view is not None and self.view.members[0] == self._node_id:
-            # Who joined or leaves since may count on it and not have heard it.
-            told = dict.fromkeys((*self.view.members, *self._clients))
-            out += [Send(node, Goodbye(sender)) for node in told if node != self._node_id]
-        return out
+        self._joining.pop(sender, None)
+        view = self.view
+        if view is not None and sender in view.members:  # it gave up waiting for its successor
+            self._leavers.add(sender)
+            return self.propose(now)
+        return []
 
-    def _greet(self, message: Hello, sender: str) -> list[Effect]:
+    def _greet(self, message: Hello, sender: str, now: int) -> list[Effect]:
         view = self.view
         if view is None:
             if message.manage and sender < self._node_id:
@@ -238,88 +507,19 @@ class Membership:
                 # It may have come too late to hear this one's.
                 return [Send(sender, Hello(True, self._dialect))]
             return []
-        if not view.members or view.members[0] != self._node_id:
-            return [Send(sender, Known(view.bus))] if self._node_id in view.members else []
+        if self._node_id not in view.members:
+            return []
         if message.dialect != self._dialect:
             reason = f"this bus uses {self._dialect} stamps, not {message.dialect}; choose alike"
             return [Send(sender, TurnedAway(reason))]
-        if sender in view.members or (not message.manage and sender in self._clients):
+        if not message.manage or sender in view.members:
             return [Send(sender, NewView(view))]
-        if len(view.members) + len(self._clients) >= self._limits.members:
+        if len(view.members) + len(self._joining) >= self._limits.members:
             return [
                 Send(sender, TurnedAway(f"the bus has {self._limits.members} processes already"))
             ]
-        if not message.manage:
-            self._clients[sender] = None
-            return [Send(sender, NewView(view))]
-        return self._announce((*view.members, sender), "")
-
-    def _let_go(self, message: Leave) -> list[Effect]:
-        view = self.view
-        if view is None or message.node not in view.members:
-            return []
-        if view.members[0] != self._node_id:
-            return [Send(view.members[0], message)]
-        if message.node == self._node_id and not self._leaving:
-            return []  # nobody else decides that
-        return self._without(message.node)
-
-    def _without(self, node: str) -> list[Effect]:
-        assert self.view is not None
-        rest = tuple(member for member in self.view.members if member != node)
-        if not rest:
-            self._last_word = Dissolved(self.view.bus)
-            self.dissolving = True
-            return []
-        # Who leaves follows the views like a client until it says goodbye: others that leave
-        # meanwhile must not go before it has stopped passing messages on to them.
-        self._clients[node] = None
-        return self._announce(rest, node)
-
-    def _announce(self, members: Sequence[str], leaving: str) -> list[Effect]:
-        old = self.view
-        assert old is not None
-        clients = tuple(client for client in self._clients if client not in members)
-        view = View(old.bus, old.number + 1, tuple(members), old.members, leaving, clients)
-        self._install(view)
-        told = dict.fromkeys((*old.members, *members, *clients))
-        return [Send(node, NewView(view)) for node in told if node != self._node_id]
-
-    def _install(self, view: View) -> None:
-        self.view = view
-        self._clients = {client: None for client in view.clients if client not in self.departed}
-        self.fresh.append(view)
-
-    def _take(self, view: View, sender: str, now: int) -> list[Effect]:
-        """Views are followed in their order. A client may begin with any; a member begins with
-        the one that adds it, since that is the one with which managers are handed to it."""
-        if not view.members or sender not in (*view.members, *view.previous):
-            return []
-        out: list[Effect] = []
-        if self.view is None:
-            added = self._node_id in view.members and self._node_id not in view.previous
-            if self._manage and not added:
-                self._keep_for_later(view)
-                return []
-            self._install(view)
-            out = [CancelTimer(DISCOVERY_TIMER), Done(JOIN)]
-            if self._leaving:
-                out += self.leave(now)
-        elif view.bus != self.view.bus:
-            return self._known_bus(view.bus)
-        elif view.number > self.view.number:
-            self._keep_for_later(view)
-        while self.view is not None:
-            following = self._later.pop(self.view.number + 1, None)
-            if following is None or following.bus != self.view.bus:
-                break
-            self._install(following)
-        return out
-
-    def _keep_for_later(self, view: View) -> None:
-        self._later[view.number] = view
-        if len(self._later) > _LATER_VIEWS:
-            del self._later[max(self._later)]
+        self._joining[sender] = now
+        return [Send(sender, Known(view.bus)), *self.propose(now)]
 
     def _known_bus(self, bus: str) -> list[Effect]:
         view = self.view
@@ -334,3 +534,170 @@ class Membership:
                 "joined; close all processes, or start them one discovery time apart"
             )
         ]
+
+    # Views.
+
+    def _take(self, view: View, now: int) -> list[Effect]:
+        """A view that was chosen; newer ones replace older ones."""
+        known = self.view
+        if not view.members:
+            return []
+        if known is not None and view.bus != known.bus:
+            return self._known_bus(view.bus)
+        if known is not None and view.number <= known.number:
+            return []
+        if known is None and self._manage and self._node_id not in view.members:
+            self._known = view.bus
+            return []
+        out = self._install(view, now)
+        out += self._join(now)
+        if self._node_id in view.members:
+            if known is None:
+                out.append(CancelTimer(DISCOVERY_TIMER))
+            if self._leaving:
+                out += self.leave(now)
+            out += self.propose(now)
+        elif known is not None and self._node_id in known.members and not self._leaving:
+            out += self._hello(now)  # left out by mistake
+        return out
+
+    def _install(self, view: View, now: int) -> list[Effect]:
+        self._vote = Vote(view)
+        self._proposal = None
+        self._heard = {member: self._heard.get(member, now) for member in view.members}
+        self._joining = {n: at for n, at in self._joining.items() if n not in view.members}
+        self._leavers &= set(view.members)
+        if self.wished_order is not None and view.order == self.wished_order:
+            self.wished_order = None
+        return [self._store()]
+
+    def _store(self) -> Effect:
+        assert self._vote is not None
+        return Store(STORE_KEY, msgspec.msgpack.encode(self._vote))
+
+    def _wanted(self, now: int) -> View | None:
+        """The view that should follow, if any should."""
+        view = self.view
+        assert view is not None
+        stay = [m for m in view.members if m not in self._leavers and not self._suspected(m, now)]
+        fresh = [
+            newcomer
+            for newcomer, at in self._joining.items()
+            if newcomer not in view.members and now - at <= _HELLOS * self._discovery_us
+        ]
+        members = (*stay, *fresh) or (self._node_id,)  # the last one turns off the light
+        chain = [*view.chain, Past(view.number, view.members, view.epoch)]
+        past = tuple(earlier for earlier in chain if earlier.number >= self.completed)
+        base = msgspec.structs.replace(view, number=view.number + 1, chain=past)
+        if members != view.members:
+            return msgspec.structs.replace(base, members=members)
+        wish = self.wished_order
+        if wish is None or wish == view.order or not self.complete:
+            return None
+        return msgspec.structs.replace(base, epoch=view.epoch + 1, order=wish, old_order=view.order)
+
+    # Choosing the next view.
+
+    def propose(self, now: int) -> list[Effect]:
+        """Begin or repeat a choice, if one is due and it is this node's turn."""
+        view = self.view
+        if view is None or self._node_id not in view.members or self._gone:
+            return []
+        if self.leader(now) != self._node_id:
+            return []
+        wanted = self._wanted(now)
+        if wanted is None:
+            return []
+        pending = self._proposal
+        if pending is not None and self._period_us is None:
+            return []
+        if pending is not None and now - pending.since < 2 * (self._period_us or 0):
+            return []
+        self._round += 1
+        ballot = (self._round, self._node_id)
+        self._proposal = _Proposal(ballot, wanted, now)
+        return self._to_voters(view, Prepare(view, ballot), now)
+
+    def _to_voters(self, view: View, message: Control, now: int) -> list[Effect]:
+        out: list[Effect] = []
+        for voter in view.voters:
+            if voter != self._node_id:
+                out.append(Send(voter, message))
+        if self._node_id in view.voters:
+            out += self._consent(message, self._node_id, now)
+        return out
+
+    def _answer(self, to: str, message: Control, now: int) -> list[Effect]:
+        if to == self._node_id:
+            return self._consent(message, to, now)
+        return [Send(to, message)]
+
+    def _consent(self, message: Control, sender: str, now: int) -> list[Effect]:
+        if isinstance(message, Prepare):
+            return self._prepared(message, sender, now)
+        if isinstance(message, Accept):
+            return self._accepted(message, sender, now)
+        if isinstance(message, Promise):
+            return self._promised(message, sender, now)
+        if isinstance(message, Accepted):
+            return self._agreed(message, sender, now)
+        assert isinstance(message, Refuses), message
+        self._round = max(self._round, message.ballot[0])
+        return []
+
+    def _prepared(self, message: Prepare, sender: str, now: int) -> list[Effect]:
+        out = self._take(message.view, now) if sender != self._node_id else []
+        vote = self._vote
+        if vote is None or message.view.bus != vote.view.bus:
+            return out
+        if message.view.number < vote.view.number:
+            return [*out, Send(sender, NewView(vote.view))]
+        if message.view.number > vote.view.number:
+            return out
+        if message.ballot < vote.promised:
+            return [*out, *self._answer(sender, Refuses(vote.view.number, vote.promised), now)]
+        vote.promised = message.ballot
+        promise = Promise(vote.view.number, message.ballot, vote.accepted_in, vote.accepted)
+        return [*out, self._store(), *self._answer(sender, promise, now)]
+
+    def _promised(self, message: Promise, sender: str, now: int) -> list[Effect]:
+        proposal, view = self._proposal, self.view
+        if proposal is None or view is None or message.number != view.number:
+            return []
+        if message.ballot != proposal.ballot or proposal.proposed is not None:
+            return []
+        proposal.promises[sender] = message
+        if len(proposal.promises) < majority(len(view.voters)):
+            return []
+        best = max(proposal.promises.values(), key=lambda promise: promise.accepted_in)
+        proposal.proposed = best.accepted if best.accepted is not None else proposal.wanted
+        accept = Accept(view.number, proposal.ballot, proposal.proposed)
+        return self._to_voters(view, accept, now)
+
+    def _accepted(self, message: Accept, sender: str, now: int) -> list[Effect]:
+        vote = self._vote
+        if vote is None or message.number != vote.view.number:
+            return []
+        if message.ballot < vote.promised:
+            return self._answer(sender, Refuses(vote.view.number, vote.promised), now)
+        if message.view.number != message.number + 1 or message.view.bus != vote.view.bus:
+            return []
+        vote.promised = vote.accepted_in = message.ballot
+        vote.accepted = message.view
+        agreed = Accepted(message.number, message.ballot)
+        return [self._store(), *self._answer(sender, agreed, now)]
+
+    def _agreed(self, message: Accepted, sender: str, now: int) -> list[Effect]:
+        proposal, view = self._proposal, self.view
+        if proposal is None or view is None or message.number != view.number:
+            return []
+        if message.ballot != proposal.ballot or proposal.proposed is None:
+            return []
+        proposal.accepts.add(sender)
+        if len(proposal.accepts) < majority(len(view.voters)):
+            return []
+        chosen = proposal.proposed
+        told: Iterable[str] = dict.fromkeys((*view.members, *chosen.members))
+        out: list[Effect] = [Send(node, NewView(chosen)) for node in told if node != self._node_id]
+        out.append(Send(EVERYONE, Alive(chosen.bus, chosen.number, False, self.completed)))
+        return [*out, *self._take(chosen, now)]

@@ -103,6 +103,7 @@ class Checks:
         self.duplicates = Check()
         self.phantoms = Check()
         self.losses = Check()
+        self.numbers = Check()
         self.stuck = Check()
         self.events = 0
         self.deliveries = 0
@@ -133,23 +134,40 @@ class Checks:
     def finish(
         self,
         subscriptions: list[dict[str, Any]],
+        stamps: list[dict[str, Any]],
         pending: dict[str, int],
         errors: list[tuple[str, str, str]],
+        acknowledged: set[str],
         settle_us: int,
+        clocks_us: int = 0,
     ) -> None:
-        """At the end of a run: is anything lost, does anything still wait?"""
+        """At the end of a run: is anything lost or numbered twice, does anything still wait?
+
+        An event that was not acknowledged is not lost but stuck, unless its publisher has crashed.
+        Clocks may differ by up to `clocks_us`.
+        """
         for row in subscriptions:
-            self._find_losses(row, settle_us)
+            self._find_losses(row, acknowledged, settle_us, clocks_us)
+        given: dict[tuple[str, int], str] = {}
+        for row in stamps:
+            other = given.setdefault((row["topic"], row["number"]), row["event_id"])
+            if other != row["event_id"]:
+                number = f"{row['topic']}:{row['number']}"
+                self.numbers.violated({"number": number, "events": [other, row["event_id"]]})
         for ticket, since in pending.items():
             self.stuck.violated({"waits": ticket, "since_us": since})
         for node, ticket, error in errors:
             self.stuck.violated({"node": node, "ticket": ticket, "error": error})
 
-    def _find_losses(self, row: dict[str, Any], settle_us: int) -> None:
+    def _find_losses(
+        self, row: dict[str, Any], acknowledged: set[str], settle_us: int, clocks_us: int
+    ) -> None:
         node, until = row["subscriber"], row["until_us"]
         mine = self.delivered_ids.get(node, set())
         for event, (topic, _, at) in self._published.items():
-            if topic != row["topic"] or event in mine or at < row["from_us"]:
+            if topic != row["topic"] or event in mine or at < row["from_us"] + clocks_us:
+                continue
+            if event not in acknowledged:
                 continue
             if until is None or at < until - settle_us:
                 self.losses.violated({"subscriber": node, "event": event, "published_us": at})
@@ -162,5 +180,6 @@ class Checks:
             "duplicates": self.duplicates,
             "phantoms": self.phantoms,
             "losses": self.losses,
+            "numbers": self.numbers,
             "stuck": self.stuck,
         }

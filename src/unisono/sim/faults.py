@@ -1,7 +1,8 @@
-"""Faults as ordinary frame layers: loss, duplication, delay, reordering, corruption.
+"""Faults as ordinary frame layers: loss and bursts of it, duplication, replay, delay, reordering,
+corruption.
 
 They act on what a node sends, below the wire format. Each draws from a stream of its own, and each
-fault is written to the trace's table `faults`.
+fault is written to the trace's table `faults`. They end with the safety phase (`Weather.calm`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from msgspec import Meta
 
 from unisono.core.effects import Effect, Record, SetTimer, Transmit
 from unisono.core.entropy import stream
-from unisono.core.events import INBOX
 from unisono.core.layer import Effects, FrameLayer
+from unisono.core.limits import RESERVED
+from unisono.sim.weather import Weather
 
 Share = Annotated[float, Meta(ge=0, le=0.9)]  # a probability; above this nothing gets through
 
@@ -24,17 +26,32 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Probabilities per frame. `only` restricts them to "events" or "messages" (point to point)."""
 
     loss: Share = 0.0
+    burst: Share = 0.0  # begins to lose the next frames too, eight on average
     duplicate: Share = 0.0
+    replay: Share = 0.0  # comes once more, up to `replay_s` later
+    replay_s: Annotated[float, Meta(ge=0, le=1e6)] = 30.0
     delay: Share = 0.0
     delay_ms: Annotated[float, Meta(ge=0, le=1e9)] = 500.0
     reorder: Share = 0.0
     corrupt: Share = 0.0
     only: Literal["all", "events", "messages"] = "all"
+    draw: bool = False  # the shares are the greatest: each seed draws its own, often zero
+
+    def drawn(self, rng: random.Random) -> Faults:
+        """This seed's shares."""
+        if not self.draw:
+            return self
+        names = ("loss", "burst", "duplicate", "replay", "delay", "reorder", "corrupt")
+        shares = {}
+        for name in names:
+            kept, share = rng.random() < 0.6, rng.random() * getattr(self, name)
+            shares[name] = share if kept else 0.0
+        return msgspec.structs.replace(self, **shares)
 
     @property
     def lossy(self) -> bool:
         """Frames may fail to arrive."""
-        return self.loss > 0 or self.corrupt > 0
+        return self.loss > 0 or self.burst > 0 or self.corrupt > 0
 
     @property
     def loses_events(self) -> bool:
@@ -42,14 +59,24 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class _Fault(FrameLayer):
-    def __init__(self, node_id: str, probability: float, rng: random.Random, only: str) -> None:
+    def __init__(
+        self,
+        node_id: str,
+        probability: float,
+        rng: random.Random,
+        only: str,
+        weather: Weather | None = None,
+    ) -> None:
         self._node_id = node_id
         self._probability = probability
         self._rng = rng
         self._only = only
+        self._weather = weather or Weather()
 
     def publish(self, topic: str, frame: bytes, now: int) -> Effects:
-        point_to_point = topic.startswith(INBOX)
+        if self._weather.calm:
+            return (Transmit(topic, frame),)
+        point_to_point = topic.startswith(RESERVED)
         spared = self._only == ("messages" if not point_to_point else "events")
         if spared or self._rng.random() >= self._probability:
             return (Transmit(topic, frame),)
@@ -66,6 +93,24 @@ class Loss(_Fault):
     name: ClassVar[str] = "loss"
 
     def harm(self, topic: str, frame: bytes, now: int) -> Effects:
+        return ()
+
+
+class Burst(_Fault):
+    """This frame and the following ones are not sent."""
+
+    name: ClassVar[str] = "burst"
+    _left = 0
+
+    def publish(self, topic: str, frame: bytes, now: int) -> Effects:
+        spared = self._only == ("messages" if not topic.startswith(RESERVED) else "events")
+        if self._left and not spared and not self._weather.calm:
+            self._left -= 1
+            return ()
+        return super().publish(topic, frame, now)
+
+    def harm(self, topic: str, frame: bytes, now: int) -> Effects:
+        self._left = min(100, int(self._rng.expovariate(1 / 8)))
         return ()
 
 
@@ -92,8 +137,15 @@ class Corrupt(_Fault):
 class _Keeps(_Fault):
     """Holds frames back for a while."""
 
-    def __init__(self, node_id: str, probability: float, rng: random.Random, only: str) -> None:
-        super().__init__(node_id, probability, rng, only)
+    def __init__(
+        self,
+        node_id: str,
+        probability: float,
+        rng: random.Random,
+        only: str,
+        weather: Weather | None = None,
+    ) -> None:
+        super().__init__(node_id, probability, rng, only, weather)
         self._kept: dict[str, tuple[str, bytes]] = {}
         self._count = 0
 
@@ -113,14 +165,19 @@ class Delay(_Keeps):
 
     name: ClassVar[str] = "delay"
 
-    def __init__(
-        self, node_id: str, probability: float, rng: random.Random, only: str, delay_ms: float
-    ) -> None:
-        super().__init__(node_id, probability, rng, only)
-        self._delay_us = delay_ms * 1000
+    delay_us = 500_000.0
 
     def harm(self, topic: str, frame: bytes, now: int) -> Effects:
-        return (self.keep(topic, frame, now + 1 + round(self._rng.random() * self._delay_us)),)
+        return (self.keep(topic, frame, now + 1 + round(self._rng.random() * self.delay_us)),)
+
+
+class Replay(Delay):
+    """The frame is sent, and again much later."""
+
+    name: ClassVar[str] = "replay"
+
+    def harm(self, topic: str, frame: bytes, now: int) -> Effects:
+        return (Transmit(topic, frame), *super().harm(topic, frame, now))
 
 
 class Reorder(_Keeps):
@@ -142,21 +199,22 @@ class Reorder(_Keeps):
         return super().timer(key, now) if key in self._kept else ()
 
 
-def fault_layers(faults: Faults, node_id: str, seed: int) -> list[FrameLayer]:
+_KINDS: tuple[type[_Fault], ...] = (Reorder, Delay, Replay, Duplicate, Corrupt, Burst, Loss)
+
+
+def fault_layers(
+    faults: Faults, node_id: str, seed: int, weather: Weather | None = None
+) -> list[FrameLayer]:
     """The layers that have something to do, top first."""
     layers: list[FrameLayer] = []
-
-    def rng(name: str) -> random.Random:
-        return stream(seed, "fault", name, node_id)
-
-    if faults.reorder:
-        layers.append(Reorder(node_id, faults.reorder, rng("reorder"), faults.only))
-    if faults.delay:
-        layers.append(Delay(node_id, faults.delay, rng("delay"), faults.only, faults.delay_ms))
-    if faults.duplicate:
-        layers.append(Duplicate(node_id, faults.duplicate, rng("duplicate"), faults.only))
-    if faults.corrupt:
-        layers.append(Corrupt(node_id, faults.corrupt, rng("corrupt"), faults.only))
-    if faults.loss:
-        layers.append(Loss(node_id, faults.loss, rng("loss"), faults.only))
+    for kind in _KINDS:
+        share = getattr(faults, kind.name)
+        if share:
+            rng = stream(seed, "fault", kind.name, node_id)
+            layer = kind(node_id, share, rng, faults.only, weather)
+            if isinstance(layer, Replay):
+                layer.delay_us = faults.replay_s * 1e6
+            elif isinstance(layer, Delay):
+                layer.delay_us = faults.delay_ms * 1000
+            layers.append(layer)
     return layers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,7 @@ from unisono.core.events import Delivery
 from unisono.core.layer import Layer
 from unisono.core.limits import Limits
 from unisono.core.node import Node
-from unisono.qos.link import ReliableLinks
-from unisono.qos.membership import Membership, View
+from unisono.qos.membership import STORE_KEY, Membership, View
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.order import TopicOrder
 from unisono.sim.check import INVALID, VALID, Check, Checks, Witness
@@ -28,6 +29,9 @@ from unisono.version import unisono_version
 
 SECOND = 1_000_000
 _CATCH_UP_S = 10.0  # where events may be lost and no hold is given
+_RETRY_US = 3 * SECOND
+_PATIENCE_US = 600 * SECOND
+_QUIET_US = 20 * SECOND
 DETECTION = "detection"  # kind of a control row: a detector found its pattern
 
 
@@ -74,6 +78,9 @@ class _Run:
         self.seed = seed
         self.checks = Checks()
         self.recorder = MemoryRecorder()
+        draw = stream(seed, "chaos")
+        self.faults = scenario.faults.drawn(draw)
+        self.chaos = scenario.chaos.drawn(draw) if scenario.faults.draw else scenario.chaos
         self.names = _node_names(scenario.nodes + scenario.members.joins)
         self.founders = self.names[: scenario.nodes]
         shuffled = list(self.founders)
@@ -82,26 +89,45 @@ class _Run:
         self.publishers = shuffled[:publishers]
         self.subscribers = shuffled[publishers : publishers + scenario.subscribers.count]
         self.bystanders = shuffled[publishers + scenario.subscribers.count :]
-        self.world = World(self.names, scenario.wan, seed, self.recorder, self)
+        reborn = [f"again{index}" for index in range(self.chaos.crashes)]
+        self.world = World(
+            [*self.names, *reborn],
+            scenario.wan,
+            seed,
+            self.recorder,
+            self,
+            only_messages=scenario.faults.only == "messages",
+        )
+        self.reborn = iter(reborn)
         self.detectors: dict[str, PatternDetector] = {}
         if scenario.subscribers.pattern:
             self.detectors = {
                 name: PatternDetector(scenario.subscribers.pattern) for name in self.subscribers
             }
         self.held: dict[str, set[str]] = {}
+        self._down: dict[str, str] = {}  # crashed nodes that will come back
+        self._reborn: set[str] = set()
         self._tickets = 0
 
     def node(self, name: str, newcomer: bool = False) -> Node:
         scenario = self.scenario
+        stored = self.world.disks.setdefault(name, {}) if self.chaos.disks else None
         limits = Limits()
         layers: list[Layer] = []
         if scenario.order == "total":
-            initial = None if newcomer else View("sim", 1, tuple(self.founders))
+            first = View("sim", 1, tuple(self.founders), replicas=scenario.replicas)
+            initial = None if newcomer else first
             members = Membership(
-                name, limits, initial=initial, discovery_us=3 * SECOND, patience_us=60 * SECOND
+                name,
+                limits,
+                initial=initial,
+                period_us=SECOND if scenario.watched else None,
+                discovery_us=3 * SECOND,
+                patience_us=3600 * SECOND,
+                stored=stored.get(STORE_KEY) if stored else None,
             )
             hold = scenario.hold_s
-            catch_up = _CATCH_UP_S if hold is None and scenario.faults.loses_events else hold
+            catch_up = _CATCH_UP_S if hold is None and scenario.loses_events else hold
             layers.append(
                 TotalOrder(
                     name,
@@ -111,12 +137,14 @@ class _Run:
                     buffer=None if scenario.buffer == "unbounded" else scenario.buffer,
                     hold_us=None if hold is None else round(hold * SECOND),
                     catch_up_us=None if catch_up is None else round(catch_up * SECOND),
+                    retry_us=_RETRY_US,
+                    adapt=scenario.adapt,
+                    stored=stored,
                     limits=limits,
                 )
             )
-        if scenario.reliable_links:
-            layers.append(ReliableLinks(name, TotalOrder.controls, limits, resend_us=SECOND))
-        return Node(name, layers, fault_layers(scenario.faults, name, self.seed), limits)
+        faults = fault_layers(self.faults, name, self.seed, self.world.weather)
+        return Node(name, layers, faults, limits)
 
     # What the world tells: the checkers hear all, the applications their notifications.
 
@@ -146,8 +174,14 @@ class _Run:
         if self.scenario.subscribers.change_every_s:
             self._plan_changes(started_us)
         self._plan_members(started_us)
-        # What is not done an hour after the last publication waits for ever.
-        world.run(started_us + round((self.scenario.duration_s + 3600) * SECOND))
+        self._plan_chaos(started_us)
+        end = started_us + round(self.scenario.duration_s * SECOND)
+        world.run(end)
+        self._calm()
+        # What is not done this long after the last publication waits for ever.
+        world.run(end + _PATIENCE_US, stop=lambda: not world.pending)
+        hold = self.scenario.hold_s or 0
+        world.run(world.now + _QUIET_US + round(hold * SECOND))  # what is on its way arrives
         return self._outcome()
 
     def _subscribe_all(self) -> None:
@@ -161,7 +195,6 @@ class _Run:
 
     def _plan_publications(self, start: int) -> None:
         publishers = self.scenario.publishers
-        topics = self.scenario.topic_names
         end = start + round(self.scenario.duration_s * SECOND)
         for index, name in enumerate(self.publishers):
             rng = stream(self.seed, "publisher", name)
@@ -173,14 +206,25 @@ class _Run:
                 at += rng.expovariate(1.0) * gap if publishers.spacing == "poisson" else gap
                 if at >= end:
                     break
-                own = topics[index % len(topics)]
-                topic = own if publishers.topics == "own" else rng.choice(topics)
+                topic = self._topic(rng, index, (at - start) / (end - start))
                 kind = chr(ord("a") + rng.randrange(publishers.kinds)) if publishers.kinds else "."
                 self._publish_at(round(at), name, topic, kind.encode())
 
+    def _topic(self, rng: random.Random, publisher: int, progress: float) -> str:
+        topics = self.scenario.topic_names
+        kind = self.scenario.publishers.topics
+        if kind == "own":
+            return topics[publisher % len(topics)]
+        if kind == "any":
+            return rng.choice(topics)
+        popular = list(topics)
+        stream(self.seed, "popular", int(progress * 3)).shuffle(popular)
+        return rng.choices(popular, [1 / (rank + 1) ** 2 for rank in range(len(popular))])[0]
+
     def _publish_at(self, at: int, name: str, topic: str, payload: bytes) -> None:
         def publish(now: int) -> None:
-            self.world.publish(name, topic, payload)
+            if name in self.world.nodes:
+                self.world.publish(name, topic, payload)
 
         self.world.at(at, publish)
 
@@ -226,11 +270,154 @@ class _Run:
     def _leave_at(self, at: int, name: str) -> None:
         self.world.at(at, lambda now: self.world.close(name))
 
+    # What goes wrong in the safety phase.
+
+    def _plan_chaos(self, start: int) -> None:
+        chaos, world = self.chaos, self.world
+        rng = stream(self.seed, "weather")
+        span = round(self.scenario.duration_s * SECOND)
+
+        def some_time() -> int:
+            return start + rng.randrange(span)
+
+        def a_while() -> int:
+            return round(rng.expovariate(1.0) * span / 4)
+
+        for kind, count in (("partition", chaos.partitions), ("one way", chaos.one_way)):
+            for _ in range(count):
+                nodes = frozenset(rng.sample(self.founders, rng.randint(1, len(self.founders) - 1)))
+                both, deaf = kind == "partition", rng.random() < 0.5
+                self._cut(some_time(), a_while(), nodes, both or not deaf, both or deaf)
+        for _ in range(chaos.pauses):
+            self._at_node(some_time(), self.founders, rng, "pause", a_while())
+        for _ in range(chaos.spikes):
+            self._at_node(some_time(), self.founders, rng, "spike", a_while())
+        if chaos.clock_step_s or chaos.clock_drift:
+            for name in self.founders:
+                self._step_clock(name, rng)
+                world.at(some_time(), partial(self._step_clock, name, rng))
+        for _ in range(chaos.crashes):
+            kind = rng.choice(("disk", "unsynced", "wiped") if chaos.disks else ("wiped",))
+            if self.scenario.replicas < 3 and kind == "wiped":
+                kind = "disk"
+            self._crash_at(some_time(), kind, rng, a_while())
+        for name in self.publishers[: chaos.publisher_crashes]:
+            world.at(some_time(), partial(self._crash_publisher, name))
+
+    def _fault(self, kind: str, node: str, detail: str) -> None:
+        row = {"at_us": self.world.now, "node": node, "kind": kind, "detail": detail}
+        self.recorder.record("faults", row)
+
+    def _cut(self, at: int, lasts: int, nodes: frozenset[str], silent: bool, deaf: bool) -> None:
+        def cut(now: int) -> None:
+            if not self.world.weather.calm:
+                self._fault("cut", " ".join(sorted(nodes)), f"silent={silent} deaf={deaf}")
+                self.world.weather.cut(nodes, silent, deaf)
+
+        self.world.at(at, cut)
+        self.world.at(at + lasts, lambda now: self.world.weather.heal(nodes))
+
+    def _at_node(
+        self, at: int, names: list[str], rng: random.Random, kind: str, lasts: int
+    ) -> None:
+        name, extra = rng.choice(names), rng.randrange(2 * SECOND)
+
+        def happen(now: int) -> None:
+            if self.world.weather.calm or name not in self.world.nodes:
+                return
+            self._fault(kind, name, f"{lasts} us")
+            if kind == "pause":
+                self.world.pause(name, now + lasts)
+            else:
+                self.world.weather.slow_down(name, extra)
+
+        self.world.at(at, happen)
+        if kind == "spike":
+            self.world.at(at + lasts, lambda now: self.world.weather.slow_down(name, 0))
+
+    def _step_clock(self, name: str, rng: random.Random, now: int = 0) -> None:
+        step = self.chaos.clock_step_s * SECOND
+        drift = self.chaos.clock_drift
+        offset, rate = round(rng.uniform(-step, step)), rng.uniform(-drift, drift)
+        if not self.world.weather.calm:
+            self._fault("clock", name, f"{offset} us, drift {rate:.6f}")
+            self.world.weather.step_clock(name, offset, rate)
+
+    def _crash_at(self, at: int, kind: str, rng: random.Random, down: int) -> None:
+        """Crash a node that only hosts managers. What loses a copy waits until all others are well:
+        a majority of every topic's copies survives, as the guarantee asks."""
+        share = rng.random()
+        pick = rng.random()
+
+        def crash(now: int) -> None:
+            if self.world.weather.calm:
+                return
+            stay = self.bystanders[self.scenario.members.leaves :]
+            spare = [name for name in stay if name in self.world.nodes]
+            if not spare or (kind == "wiped" and not self._healthy()):
+                self.world.at(now + SECOND // 2, crash)
+                return
+            name = spare[int(pick * len(spare))]
+            self._fault("crash", name, kind)
+            if kind == "unsynced":
+                self.world.tear(name, share)
+            else:
+                self.world.crash(name)
+            self.world.at(now + down, lambda then: self._restart(name, kind))
+            self._down[name] = kind
+
+        self.world.at(at, crash)
+
+    def _healthy(self) -> bool:
+        """Everyone alive follows one complete view, and nobody is down."""
+        layers = [node.stack.layers[0] for node in self.world.nodes.values()]
+        views = [layer.members for layer in layers if isinstance(layer, TotalOrder)]
+        newest = max((m.view for m in views if m.view), key=lambda view: view.number)
+        alive = set(newest.members) <= self.world.nodes.keys()
+        return alive and not self._down and all(m.view == newest and m.complete for m in views)
+
+    def _restart(self, name: str, kind: str) -> None:
+        if self._down.pop(name, None) is None:
+            return
+        if name in self.world.nodes:  # it had nothing to do since it was to crash
+            self.world.crash(name)
+        if kind == "wiped":
+            self.world.disks.pop(name, None)
+            name = next(self.reborn)
+            self._reborn.add(name)
+        self._fault("restart", name, kind)
+        self.world.add(self.node(name, newcomer=True))
+
+    def _crash_publisher(self, name: str, now: int) -> None:
+        """For good, with the copies that it holds: others must be well, as above."""
+        if self.world.weather.calm:
+            return
+        if not self._healthy():
+            self.world.at(now + SECOND // 2, partial(self._crash_publisher, name))
+            return
+        self._fault("crash", name, "publisher")
+        self.world.crash(name)
+
+    def _calm(self) -> None:
+        """The safety phase is over: all faults end, what is down comes back."""
+        self.world.weather.clear()
+        for name, kind in list(self._down.items()):
+            self._restart(name, kind)
+        self.world.unpause()
+
     def _outcome(self) -> Outcome:
         checks = self.checks
         subscriptions = self.recorder.tables["subscriptions"]
         settle_us = round(self.scenario.settle_s * SECOND)
-        checks.finish(subscriptions, self.world.pending, self.world.errors, settle_us)
+        checks.finish(
+            subscriptions,
+            self.recorder.tables["stamps"],
+            self.world.pending,
+            self.world.errors,
+            self.world.acknowledged,
+            settle_us,
+            round(self.chaos.clock_step_s * 2 * SECOND),
+        )
         results = checks.results()
         failures = [
             Failure(self.seed, name, results[name].witness)
@@ -264,7 +451,7 @@ def write_outcome(folder: Path, scenario: Scenario, outcome: Outcome) -> None:
             "scenario": msgspec.to_builtins(scenario),
             "seed": outcome.seed,
             "version": unisono_version(),
-            "promises": [name for name in scenario.promises if name != "stuck"],
+            "promises": [name for name in scenario.promises if name not in ("stuck", "numbers")],
             "settle_us": round(scenario.settle_s * SECOND),
             "trace_sha256": outcome.trace_sha256,
             "verdict": outcome.verdict,

@@ -10,19 +10,22 @@ import msgspec
 from msgspec import Meta
 
 from unisono.errors import BadInput, Unsupported
+from unisono.qos.total_order.adapt import Adapt
 from unisono.sim.channels import Wan
 from unisono.sim.faults import Faults
+from unisono.sim.weather import Chaos
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1e6)]
 
 
 class Publishers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`topics`: "own" - publisher i publishes on topic i; "any" - on a random topic each time."""
+    """`topics`: "own" - publisher i publishes on topic i; "any" - on a random topic each time;
+    "shifting" - on a few popular topics, which change twice in the run."""
 
     count: Count = 5
     rate_per_s: Annotated[float, Meta(gt=0, le=1e5)] = 5.0
-    topics: Literal["own", "any"] = "own"
+    topics: Literal["own", "any", "shifting"] = "own"
     spacing: Literal["poisson", "even"] = "poisson"
     kinds: Annotated[int, Meta(ge=0, le=26)] = (
         0  # > 0: the payload is one of that many letters, drawn at random
@@ -58,7 +61,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     stamps: Literal["exact", "paper"] = "exact"
     buffer: int | Literal["unbounded"] = "unbounded"
     hold_s: Seconds | None = None  # time to live in the buffer; none: for ever
-    reliable_links: bool = False  # retransmit point-to-point messages
+    replicas: Annotated[int, Meta(ge=1, le=9)] = 1  # copies of each manager's state
+    adapt: Adapt | None = None  # the topic order follows popularity
     duration_s: Seconds = 10.0  # of publishing
     settle_s: Annotated[float, Meta(ge=0, le=1e6)] = (
         10.0  # an event this close to the end of a subscription may be in flight
@@ -68,6 +72,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     members: Members = Members()
     wan: Wan = Wan()
     faults: Faults = Faults()
+    chaos: Chaos = Chaos()
 
     @property
     def topic_names(self) -> list[str]:
@@ -75,15 +80,25 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return [f"t{index:0{width}d}" for index in range(1, self.topics + 1)]
 
     @property
+    def watched(self) -> bool:
+        """Members watch each other and repeat what may be lost."""
+        plain = self.members == Members() and self.chaos == Chaos() and self.adapt is None
+        return self.faults.lossy or not plain
+
+    @property
+    def loses_events(self) -> bool:
+        """Events may fail to arrive, or to be published after they were numbered."""
+        chaos = self.chaos
+        cut = (chaos.partitions or chaos.one_way) and self.faults.only != "messages"
+        return self.faults.loses_events or bool(cut or chaos.publisher_crashes)
+
+    @property
     def promises(self) -> list[str]:
         """What a run of this scenario must keep, by the names of the checks."""
         kept = ["phantoms"]
         if self.order == "total":
-            kept += ["total-order", "topic-fifo", "duplicates"]
-        lossy = self.faults.lossy
-        if self.reliable_links or not lossy or self.faults.only == "events":
-            kept.append("stuck")
-        if not lossy or (self.reliable_links and self.faults.only == "messages"):
+            kept += ["total-order", "global-order", "topic-fifo", "duplicates", "numbers", "stuck"]
+        if not self.loses_events:
             kept.append("losses")
         return kept
 
@@ -101,21 +116,25 @@ def check_scenario(scenario: Scenario) -> Scenario:
     if isinstance(scenario.buffer, int) and scenario.buffer < 0:
         raise BadInput(f'buffer = {scenario.buffer} is below 0; write "unbounded" for no bound')
     plain = Scenario(name=scenario.name)
-    for option in ("stamps", "buffer", "hold_s", "reliable_links"):
+    for option in ("stamps", "buffer", "hold_s", "replicas", "adapt", "chaos"):
         given = getattr(scenario, option) != getattr(plain, option)
         if scenario.order == "none" and given:
             raise Unsupported(f'{option} means nothing with order = "none"; leave it out')
     if scenario.order == "none" and scenario.members != Members():
         raise Unsupported('members come and go only with order = "total"')
-    faults = scenario.faults
-    if scenario.order == "total" and faults.lossy:
-        if faults.only != "events" and not scenario.reliable_links:
-            raise Unsupported("total order under loss of messages needs reliable_links = true")
-        if faults.loses_events and scenario.hold_s is None and scenario.buffer != 0:
-            raise Unsupported("with events lost, a buffer needs hold_s, or some wait for ever")
+    waits = scenario.order == "total" and scenario.hold_s is None and scenario.buffer != 0
+    if scenario.loses_events and waits:
+        raise Unsupported("with events lost, a buffer needs hold_s, or some wait for ever")
     spare = scenario.nodes - publishers.count - subscribers.count
     if scenario.members.leaves > spare:
         raise BadInput(f"members.leaves: only {spare} nodes neither publish nor subscribe")
+    chaos = scenario.chaos
+    if chaos.crashes and spare - scenario.members.leaves < 1:
+        raise BadInput("chaos.crashes: every node publishes or subscribes; add nodes")
+    if chaos.crashes and scenario.replicas < 3 and not chaos.disks:
+        raise Unsupported("chaos.crashes needs replicas >= 3, or disks = true")
+    if chaos.publisher_crashes > publishers.count:
+        raise BadInput("chaos.publisher_crashes: more than there are publishers")
     kinds = {chr(ord("a") + index) for index in range(publishers.kinds)}
     if not kinds.issuperset(subscribers.pattern):
         raise BadInput(f"subscribers.pattern: {subscribers.pattern!r} has kinds nobody publishes")

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 
 from unisono.core.entropy import digest, stream
 from unisono.core.events import EVERYONE, INBOX
+from unisono.core.limits import RESERVED
 from unisono.sim.channels import Links
+from unisono.sim.weather import Weather
 
 # Ask the world to call back at a time.
 At = Callable[[int, Callable[[int], None]], None]
@@ -22,7 +24,18 @@ Reach = Callable[[str, str, bytes, int], None]
 class TreeService:
     """Moves frames between nodes with the delays of the links."""
 
-    def __init__(self, nodes: Sequence[str], links: Links, seed: int, at: At, reach: Reach) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        links: Links,
+        seed: int,
+        at: At,
+        reach: Reach,
+        weather: Weather,
+        only_messages: bool = False,
+    ) -> None:
+        self._weather = weather
+        self._only_messages = only_messages  # the weather spares events
         self._nodes = list(nodes)
         self._links = links
         self._seed = seed
@@ -42,6 +55,13 @@ class TreeService:
         self._subscribers.get(topic, set()).discard(node)
         self._routes.pop(topic, None)
 
+    def forget(self, node: str) -> None:
+        """The node has crashed: it receives nothing any more."""
+        for topic, nodes in self._subscribers.items():
+            if node in nodes:
+                nodes.discard(node)
+                self._routes.pop(topic, None)
+
     def publish(self, source: str, topic: str, frame: bytes, now: int) -> None:
         if topic.startswith(INBOX):
             target = topic[len(INBOX) :]
@@ -57,6 +77,10 @@ class TreeService:
         self, source: str, target: str, topic: str, frame: bytes, now: int, then: Reach
     ) -> None:
         at = self._links.arrival_us(source, target, now)
+        if topic.startswith(RESERVED) or not self._only_messages:
+            if self._weather.is_cut(source, target):
+                return
+            at += self._weather.extra_us(source, target)
         self._at(at, lambda when: then(target, topic, frame, when))
 
     def _down(self, node: str, topic: str, frame: bytes, now: int) -> None:

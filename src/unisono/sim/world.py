@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from unisono.core.effects import (
+    RANK_STORE,
     CancelTimer,
     Deliver,
     Done,
@@ -14,6 +15,7 @@ from unisono.core.effects import (
     Fail,
     Record,
     SetTimer,
+    Store,
     Subscribe,
     Transmit,
     Trouble,
@@ -24,6 +26,7 @@ from unisono.core.events import Delivery
 from unisono.core.node import CLOSE, FRAME_TIMER, Node
 from unisono.sim.channels import Links, Wan
 from unisono.sim.service import TreeService
+from unisono.sim.weather import Weather
 from unisono.trace.memory import Recorder
 
 
@@ -39,20 +42,34 @@ class World:
     """Runs nodes over a simulated event service. A pure function of nodes, wan and seed."""
 
     def __init__(
-        self, names: Sequence[str], wan: Wan, seed: int, recorder: Recorder, observer: Observer
+        self,
+        names: Sequence[str],
+        wan: Wan,
+        seed: int,
+        recorder: Recorder,
+        observer: Observer,
+        weather: Weather | None = None,
+        only_messages: bool = False,
     ) -> None:
         self.now = 0
         self.nodes: dict[str, Node] = {}
         self.pending: dict[str, int] = {}  # tickets not yet done -> when they began
         self.errors: list[tuple[str, str, str]] = []  # node, ticket, error
+        self.acknowledged: set[str] = set()  # tickets done without error, events among them
         self._recorder = recorder
         self._observer = observer
         self._queue: list[tuple[int, int, Callable[[int], None]]] = []
         self._tie = 0
         self._timers: dict[tuple[str, str], int] = {}
         self._left: dict[str, Node] = {}
+        self.disks: dict[str, dict[str, bytes]] = {}  # of nodes that have one
         links = Links(wan, seed, stream(seed, "delays"))
-        self._service = TreeService(names, links, seed, self.at, self._reach)
+        self.weather = weather or Weather()
+        self._paused: dict[str, int] = {}  # node -> until when
+        self._torn: dict[str, float] = {}  # nodes that crash in the middle of what they do next
+        self._service = TreeService(
+            names, links, seed, self.at, self._reach, self.weather, only_messages
+        )
 
     # Time.
 
@@ -79,7 +96,7 @@ class World:
     def add(self, node: Node) -> None:
         self.nodes[node.id] = node
         self.pending[f"{node.id}:join"] = self.now
-        self._carry(node, node.start(self.now))
+        self._carry(node, node.start(self._local(node.id)))
 
     def remove(self, node_id: str) -> None:
         """A node has left; what still arrives for it goes nowhere."""
@@ -89,7 +106,7 @@ class World:
 
     def publish(self, node_id: str, topic: str, payload: bytes) -> str:
         node = self.nodes[node_id]
-        event_id, effects = node.publish(topic, payload, self.now)
+        event_id, effects = node.publish(topic, payload, self._local(node_id))
         self.pending[f"{node_id}:{event_id}"] = self.now
         self._observer.published(
             node_id, event_id, topic, int(event_id.rpartition("-")[2]), self.now
@@ -99,29 +116,65 @@ class World:
 
     def subscribe(self, node_id: str, topics: Sequence[str], ticket: str) -> None:
         node = self.nodes[node_id]
-        effects = node.subscribe(topics, ticket, self.now)
+        effects = node.subscribe(topics, ticket, self._local(node_id))
         self.pending[f"{node_id}:{ticket}"] = self.now
         self._carry(node, effects)
 
     def unsubscribe(self, node_id: str, topics: Sequence[str], ticket: str) -> None:
         node = self.nodes[node_id]
-        effects = node.unsubscribe(topics, ticket, self.now)
+        effects = node.unsubscribe(topics, ticket, self._local(node_id))
         self.pending[f"{node_id}:{ticket}"] = self.now
         self._carry(node, effects)
 
     def close(self, node_id: str) -> None:
         node = self.nodes[node_id]
         self.pending[f"{node_id}:close"] = self.now
-        self._carry(node, node.close(self.now))
+        self._carry(node, node.close(self._local(node_id)))
+
+    # What happens to nodes.
+
+    def crash(self, node_id: str) -> None:
+        """The node stops at once, without a word. Its disk, if it has one, stays."""
+        node = self.nodes.pop(node_id)
+        self._left[node_id] = node
+        self._service.forget(node_id)
+        self._paused.pop(node_id, None)
+        self._torn.pop(node_id, None)
+        for key in [key for key in self._timers if key[0] == node_id]:
+            del self._timers[key]
+        mine = f"{node_id}:"
+        for ticket in [ticket for ticket in self.pending if ticket.startswith(mine)]:
+            del self.pending[ticket]
+
+    def tear(self, node_id: str, share: float) -> None:
+        """The node crashes in the middle of what it does next; unsynced writes are lost."""
+        self._torn[node_id] = share
+
+    def pause(self, node_id: str, until_us: int) -> None:
+        """The node does nothing until then; what arrives waits."""
+        self._paused[node_id] = until_us
+
+    def unpause(self) -> None:
+        """Every paused node goes on; what waits for it comes at the time that was set."""
+        self._paused.clear()
+
+    def _local(self, node_id: str) -> int:
+        return self.weather.local(node_id, self.now)
 
     # Effects.
 
     def _reach(self, node_id: str, topic: str, frame: bytes, now: int) -> None:
         node = self.nodes.get(node_id)
-        if node is not None:
-            self._carry(node, node.frame(topic, frame, now))
+        if node is None:
+            return
+        if self._paused.get(node_id, 0) > now:
+            self.at(self._paused[node_id], lambda when: self._reach(node_id, topic, frame, when))
+            return
+        self._carry(node, node.frame(topic, frame, self._local(node_id)))
 
     def _carry(self, node: Node, effects: Sequence[Effect]) -> None:
+        if node.id in self._torn and effects:
+            effects = self._tear(node.id, effects)
         for effect in effects:
             if isinstance(effect, Transmit):
                 self._service.publish(node.id, effect.topic, effect.frame, self.now)
@@ -135,16 +188,18 @@ class World:
                 self._set_timer(node.id, effect)
             elif isinstance(effect, CancelTimer):
                 self._timers.pop((node.id, effect.key), None)
+            elif isinstance(effect, Store):
+                self._store(node.id, effect)
             elif isinstance(effect, Subscribe):
                 for topic in effect.topics:
                     self._service.subscribe(node.id, topic)
                 if effect.ticket is not None:
-                    self._carry(node, node.effective(effect.ticket, self.now))
+                    self._carry(node, node.effective(effect.ticket, self._local(node.id)))
             elif isinstance(effect, Unsubscribe):
                 for topic in effect.topics:
                     self._service.unsubscribe(node.id, topic)
                 if effect.ticket is not None:
-                    self._carry(node, node.effective(effect.ticket, self.now))
+                    self._carry(node, node.effective(effect.ticket, self._local(node.id)))
             elif isinstance(effect, Done):
                 self._done(node, effect)
             elif isinstance(effect, Fail):
@@ -152,24 +207,47 @@ class World:
             else:
                 assert isinstance(effect, Trouble), effect  # its row in the trace is enough here
 
+    def _tear(self, node_id: str, effects: Sequence[Effect]) -> list[Effect]:
+        """The first of the effects; writes that nothing of higher rank followed are not synced."""
+        done = list(effects[: int(self._torn.pop(node_id) * (len(effects) + 1))])
+        if not any(effect.rank > RANK_STORE for effect in done):
+            done = [effect for effect in done if not isinstance(effect, Store)]
+        self.at(self.now, lambda now: self.crash(node_id) if node_id in self.nodes else None)
+        return done
+
+    def _store(self, node_id: str, effect: Store) -> None:
+        disk = self.disks.get(node_id)
+        if disk is None:
+            return
+        if effect.value is None:
+            disk.pop(effect.key, None)
+        else:
+            disk[effect.key] = effect.value
+
     def _done(self, node: Node, effect: Done) -> None:
         self.pending.pop(f"{node.id}:{effect.ticket}", None)
         if effect.ticket == CLOSE:
             # The rest of this batch still goes out; what arrives later goes nowhere.
             self.at(self.now, lambda now: self.remove(node.id))
-        if effect.error is not None:
+        if effect.error is None:
+            self.acknowledged.add(effect.ticket)
+        else:
             self.errors.append((node.id, effect.ticket, effect.error))
 
     def _set_timer(self, node_id: str, effect: SetTimer) -> None:
         self._timers[node_id, effect.key] = effect.at_us
-        self.at(effect.at_us, lambda now: self._fire(node_id, effect.key, effect.at_us))
+        wait = effect.at_us - self._local(node_id)
+        self.at(self.now + wait, lambda now: self._fire(node_id, effect.key, effect.at_us))
 
     def _fire(self, node_id: str, key: str, at_us: int) -> None:
         if self._timers.get((node_id, key)) != at_us:
             return  # cancelled or replaced
+        if self._paused.get(node_id, 0) > self.now:
+            self.at(self._paused[node_id], lambda now: self._fire(node_id, key, at_us))
+            return
         del self._timers[node_id, key]
         node = self.nodes.get(node_id)
         if node is None and key.startswith(FRAME_TIMER):
             node = self._left[node_id]  # what a fault holds back is already on its way
         if node is not None:
-            self._carry(node, node.timer(key, self.now))
+            self._carry(node, node.timer(key, self._local(node_id)))

@@ -1,38 +1,41 @@
-"""The total order layer: routes each message to the part it is for, and moves managers between
-nodes.
+"""The total order layer: routes each message to the part it is for, and lets the managers hosted
+here follow the views.
 
-A new view is installed in three steps: every member of the old view sends each member of the new
-one the managers that move to it (possibly none); a member serves the view once all of these have
-come; only then does it take the next view. So a topic has at most one serving manager at any time,
-also one that nobody has used yet. Messages for a topic that arrive meanwhile are parked; those that
-reach the wrong node are passed on.
+With each new view every holder of copies tells the new managers what it has; a manager serves once
+a majority of the holders of every view that may matter has spoken and a majority of its copies has
+its state (`replica.py`). Messages for a topic that arrive meanwhile are parked; those that reach
+the wrong node are passed on. A view with a new topic order closes the epoch first (`epochs.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
-from unisono.core.effects import (
-    Effect,
-    Publish,
-    Record,
-    Subscribe,
-    Trouble,
-    Unsubscribe,
-)
+from unisono.core.effects import Effect, Publish, Record, Send, Subscribe, Trouble, Unsubscribe
 from unisono.core.events import Control, Event, Status
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
 from unisono.qos import membership as mb
 from unisono.qos.total_order import messages as msg
-from unisono.qos.total_order.manager import ManagerState, TopicManager
-from unisono.qos.total_order.order import TopicOrder
+from unisono.qos.total_order.adapt import Adapt, Popularity
+from unisono.qos.total_order.epochs import EpochChange
+from unisono.qos.total_order.manager import HOST, Epoch, ManagerState, TopicManager
+from unisono.qos.total_order.order import Orders, TopicOrder, ranking
 from unisono.qos.total_order.post import Post
-from unisono.qos.total_order.publisher import PATIENCE_TIMER, Publisher
+from unisono.qos.total_order.publisher import PATIENCE_TIMER, RETRY_TIMER, Publisher
+from unisono.qos.total_order.replica import (
+    HELD_DECODER,
+    HELD_LIST_DECODER,
+    Held,
+    Replica,
+    load_held,
+    parts_of,
+)
 from unisono.qos.total_order.subscriber import (
+    ASK_TIMER,
     CATCH_UP_TIMER,
     HOLD_TIMER,
     LAYER,
@@ -40,10 +43,7 @@ from unisono.qos.total_order.subscriber import (
     Subscriber,
 )
 
-_PART_BYTES = 1 << 17  # keeps a hand-over message well below the frame limit of any bus
-_VIEWS_AHEAD = 1000
-_STATE_ENCODER = msgspec.msgpack.Encoder()
-_STATE_DECODER = msgspec.msgpack.Decoder(list[ManagerState])
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 def _everything(topic: str) -> bool:
@@ -68,46 +68,63 @@ class TotalOrder(Layer):
         hold_us: int | None = None,
         catch_up_us: int | None = None,
         patience_us: int | None = None,
+        retry_us: int | None = None,
         covers: Callable[[str], bool] = _everything,
         limits: Limits | None = None,
+        adapt: Adapt | None = None,
+        stored: Mapping[str, bytes] | None = None,
     ) -> None:
         self._limits = limits or Limits()
-        self._order = order or TopicOrder()
+        self._orders = Orders(order or TopicOrder())
         self._exact = exact
         self._covers = covers
-        self._members = members
+        self.members = members
         self._post = Post(node_id)
-        self.publisher = Publisher(self._post, self._limits, patience_us)
+        self.publisher = Publisher(self._post, self._limits, patience_us, retry_us)
         self.subscriber = Subscriber(
             self._post,
-            self._order,
+            self._orders,
             self._limits,
             exact=exact,
             buffer=buffer,
             hold_us=hold_us,
             catch_up_us=catch_up_us,
+            retry_us=retry_us,
         )
-        self.managers: dict[str, TopicManager] = {}
-        self._serving = False
-        self._parked: list[msg.ToTopic] = []
-        self._handed: dict[int, dict[str, list[ManagerState]]] = {}  # view -> sender -> states
-        self._parts: dict[tuple[int, str], dict[int, bytes]] = {}
-        self._installing: mb.View | None = None
+        self._durable = stored is not None
+        self.replicas: dict[str, Replica] = {}  # every topic held here, as its manager or a copy
+        self.led: dict[str, Replica] = {}  # those managed here in the present view
+        self._unled: dict[str, Held] = {}  # to be managed here: the newest state heard of so far
+        self._reports: set[str] = set()  # who has told what it holds, in the present view
+        self._owed: dict[str, list[Effect]] = {}  # hand-overs, to send again to who is not ready
+        self._view: mb.View | None = None
+        self._completed = 0  # the newest complete view that was taken into account
+        self._ahead: list[tuple[Control, str]] = []  # messages of views not heard of yet
+        self._parked: dict[str, list[msg.ToTopic]] = {}  # by topic, until it is served
+        self._parked_count = 0
+        self._parts: dict[Any, dict[int, bytes]] = {}
+        self._epochs = EpochChange(self._post, self._orders, exact)
+        self._popularity = Popularity(adapt) if adapt is not None else None
         self._closing = False
         self._leaving_asked = False
-        self._following = False  # a view has been served before
-        self._left = False  # a view without this node is installed
-        self._staying: set[str] = set()  # who may still send us messages while we leave
-        self._settled: set[str] = set()  # who has said that it will not
+        for held, entries in load_held(stored or {}):
+            replica = self.replicas[held.state.topic] = self._replica(held)
+            replica.load(entries)
 
     @property
     def ignored(self) -> Mapping[str, int]:
         return self.subscriber.ignored
 
+    @property
+    def topic_order(self) -> tuple[int, TopicOrder]:
+        """The present epoch and its order."""
+        epoch = self._view.epoch if self._view is not None else 0
+        return epoch, self._orders[epoch]
+
     # The four operations, start and close.
 
     def start(self, now: int) -> Effects:
-        return self._after(self._members.start(now), now)
+        return self._after(self.members.start(now), now)
 
     def publish(self, event: Event, now: int) -> Effects:
         if not self._covers(event.topic):
@@ -150,45 +167,56 @@ class TotalOrder(Layer):
         return (Record("faults", row), Trouble(text))
 
     def effective(self, ticket: str, now: int) -> Effects:
-        self.subscriber.effective(ticket)
+        self.subscriber.effective(ticket, now)
         return self._after((), now)
 
     def farewell(self, now: int) -> Effects:
-        return self._members.farewell()
+        return self.members.farewell()
 
     def reconnected(self, now: int) -> Effects:
         self.subscriber.look_for_losses()
-        return self._after((), now)
+        self.subscriber.ask_again()
+        self.publisher.ask_again(now)
+        return self._after(self._send_again(), now)
 
     def close(self, now: int) -> Effects:
         self._closing = True
         return self._after((), now)
 
     def timer(self, key: str, now: int) -> Effects:
-        if key == mb.DISCOVERY_TIMER:
-            return self._after(self._members.timer(now), now)
-        if key == HOLD_TIMER:
+        effects: list[Effect] = []
+        if key in mb.TIMERS:
+            effects = self.members.timer(key, now)
+            if key == mb.ALIVE_TIMER:
+                effects += self._send_again()
+        elif key == HOLD_TIMER:
             self.subscriber.timer(now)
         elif key == CATCH_UP_TIMER:
             self.subscriber.catch_up_timer(now)
         elif key == LOSSES_TIMER:
             self.subscriber.losses_timer(now)
+        elif key == ASK_TIMER:
+            self.subscriber.ask_timer(now)
         elif key == PATIENCE_TIMER:
             self.publisher.timer(now)
+        elif key == RETRY_TIMER:
+            self.publisher.retry_timer(now)
         else:
             raise AssertionError(key)
-        return self._after((), now)
+        return self._after(effects, now)
 
     # Messages.
 
     def receive(self, message: Control, sender: str, now: int) -> Effects:
-        effects = self._dispatch(message, sender, now)
-        return self._after(effects, now)
+        return self._after(self._dispatch(message, sender, now), now)
 
     def _dispatch(self, message: Control, sender: str, now: int) -> Sequence[Effect]:
+        post = self._post
         if isinstance(message, msg.ToTopic):
-            self._to_manager(message)
-        elif isinstance(message, msg.StampReady):
+            return self._to_manager(message, sender)
+        if isinstance(message, _Look):
+            return self._look(now)
+        if isinstance(message, msg.StampReady):
             self.publisher.stamped(message, now)
         elif isinstance(message, msg.Refused):
             self.publisher.refused(message)
@@ -196,55 +224,116 @@ class TotalOrder(Layer):
             self.subscriber.related(message)
         elif isinstance(message, msg.Start):
             self.subscriber.start(message, now)
-        elif isinstance(message, msg.HandOver):
-            self._take_over(message, sender)
-        elif isinstance(message, msg.Installed):
-            self._settled.add(sender)
+        elif isinstance(message, msg.Swap):
+            self._swap(message, now)
+        elif isinstance(
+            message,
+            msg.Copy | msg.Copied | msg.Behind | msg.HandOver | msg.Adopt | msg.ClosedTopics,
+        ):
+            if message.view > post.view:
+                self._keep_ahead(message, sender)
+            elif message.view == post.view:
+                return self._of_this_view(message, sender, now)
         else:
-            effects = self._members.receive(message, sender, now)
-            self._staying -= self._members.departed.keys()
-            return effects
+            return self.members.receive(message, sender, now)
         return ()
 
-    def _to_manager(self, message: msg.ToTopic) -> None:
-        post = self._post
-        if message.view > post.view or not post.members:
-            self._park(message)
-        elif post.manager_of(message.topic) != post.node_id:
-            post.to_topic(message)
-        elif not self._serving:
-            self._park(message)
+    def _of_this_view(self, message: Control, sender: str, now: int) -> Sequence[Effect]:
+        if isinstance(message, msg.Copy):
+            return self._copy(message, sender)
+        if isinstance(message, msg.Copied):
+            return self._copied(message, sender)
+        if isinstance(message, msg.Behind):
+            replica = self.led.get(message.topic)
+            return replica.send_whole(sender) if replica is not None else ()
+        if isinstance(message, msg.Adopt):
+            return self._adopt(message, sender)
+        if isinstance(message, msg.HandOver):
+            return self._take_report(message, sender, now)
+        assert isinstance(message, msg.ClosedTopics)
+        self._epochs.take(message, sender)
+        return self._change_epoch(now)
+
+    def _keep_ahead(self, message: Control, sender: str) -> None:
+        if len(self._ahead) >= self._limits.parked:
+            self._post.refuse(message, "too many wait for a view to be heard of")
         else:
-            self._manage(message)
+            self._ahead.append((message, sender))
+
+    def _to_manager(self, message: msg.ToTopic, sender: str) -> Sequence[Effect]:
+        post = self._post
+        topic = message.topic
+        if message.view > post.view or not post.members:
+            self._keep_ahead(message, sender)
+            return ()
+        replica = self.led.get(topic)
+        if replica is None:
+            if post.manager_of(topic) != post.node_id:
+                post.to_topic(message)
+                return ()
+            replica = self._begin_fresh(topic)
+        if replica is None or not replica.serving or self._too_early(replica, message):
+            self._park(message)
+            return ()
+        return self._submit(replica, message)
+
+    @staticmethod
+    def _too_early(replica: Replica, message: msg.ToTopic) -> bool:
+        """Of an epoch that the manager has not begun."""
+        epoch = getattr(message, "epoch", 0)
+        return bool(epoch > replica.held.state.epoch.number)
 
     def _park(self, message: msg.ToTopic) -> None:
-        if len(self._parked) >= self._limits.parked:
+        if self._parked_count >= self._limits.parked:
             self._post.refuse(message, "too many wait for a manager to arrive")
-        else:
-            self._parked.append(message)
+            return
+        self._parked_count += 1
+        self._parked.setdefault(message.topic, []).append(message)
 
-    def _manage(self, message: msg.ToTopic) -> None:
-        manager = self.managers.get(message.topic)
-        if manager is None:
-            manager = self._adopt(ManagerState(message.topic))
-        manager.take(message)
+    def _unpark(self, topic: str) -> None:
+        waiting = self._parked.pop(topic, [])
+        self._parked_count -= len(waiting)
+        self._post.local.extend(waiting)
 
-    def _adopt(self, state: ManagerState) -> TopicManager:
-        assert state.topic not in self.managers
-        manager = TopicManager(state, self._post, self._order, self._exact, self._limits)
-        self.managers[state.topic] = manager
-        return manager
+    def _submit(self, replica: Replica, message: msg.ToTopic) -> Sequence[Effect]:
+        effects = replica.take(message)
+        self._mail(replica)
+        return effects
+
+    def _mail(self, replica: Replica) -> None:
+        """Send the letters of a manager that a majority knows of."""
+        post = self._post
+        for to, letter in replica.told():
+            if to is None:
+                assert isinstance(letter, msg.ToTopic)
+                post.to_topic(letter)
+            elif to == HOST and isinstance(letter, msg.Closing | msg.Opened):
+                self._host(letter)
+            else:
+                post.to_node(to, letter)
+        manager = replica.manager
+        if manager.refused:
+            post.refused.extend(manager.refused)
+            manager.refused.clear()
+        if manager.handled:
+            if self._popularity is not None:
+                self._count(replica)
+            manager.handled.clear()
 
     # After every handler: local messages, views, closing; then all effects go out together.
 
-    def _after(self, effects: Sequence[Effect], now: int) -> list[Effect]:
+    def _after(self, effects: Iterable[Effect], now: int) -> list[Effect]:
         out = list(effects)
         post = self._post
         while True:
             if post.local:
-                message = post.local.popleft()
-                out.extend(self._dispatch(message, post.node_id, now))
-            elif not self._advance(now) and not self._leave(now):
+                out.extend(self._dispatch(post.local.popleft(), post.node_id, now))
+            elif self.members.view is not self._view:
+                out.extend(self._follow(now))
+            elif self.members.completed > self._completed:
+                self._completed = self.members.completed
+                out.extend(self._recover(now))
+            elif not self._closing or not self._leave(now, out):
                 break
         for reason in post.refused:
             row = {"at_us": now, "node": post.node_id, "kind": "refused", "detail": reason}
@@ -253,98 +342,303 @@ class TotalOrder(Layer):
         out.extend(post.collect())
         return out
 
-    def _advance(self, now: int) -> bool:
-        """Install or serve a view if one is due; true if something changed."""
-        if self._installing is None:
-            if not self._members.fresh:
-                return False
-            self._install(self._members.fresh.popleft())
-            return True
-        view = self._installing
-        handed = self._handed.get(view.number, {})
-        awaited = set(view.previous) - {self._post.node_id}
-        if self._post.node_id in view.members and not awaited <= handed.keys():
-            return False
-        self._serve(view, handed, now)
-        return True
-
-    def _install(self, view: mb.View) -> None:
-        post = self._post
-        post.members = view.members
-        post.view = view.number
-        self._serving = False
-        self._installing = view
-        if post.node_id in view.previous:
-            self._hand_over(view)
-        if view.leaving == post.node_id:
-            followers = {*view.members, *view.clients} - {post.node_id}
-            self._staying = followers - self._members.departed.keys()
-            self._left = True
-
-    def _hand_over(self, view: mb.View) -> None:
-        moving: dict[str, list[ManagerState]] = {member: [] for member in view.members}
-        for topic in list(self.managers):
-            owner = self._post.manager_of(topic)
-            if owner != self._post.node_id:
-                moving[owner].append(self.managers.pop(topic).state)
-        for member, states in moving.items():
-            if member == self._post.node_id:
-                continue
-            packed = _STATE_ENCODER.encode(states)
-            parts = [packed[at : at + _PART_BYTES] for at in range(0, len(packed), _PART_BYTES)]
-            for index, part in enumerate(parts):
-                self._post.to_node(member, msg.HandOver(view.number, index, len(parts), part))
-
-    def _take_over(self, message: msg.HandOver, sender: str) -> None:
-        known = self._post.view  # 0 for a newcomer, who may join a bus of any age
-        if known and not known <= message.view <= known + _VIEWS_AHEAD:
-            self._post.refuse(message, "of a view long gone or far ahead")
-            return
-        parts = self._parts.setdefault((message.view, sender), {})
-        parts[message.part] = message.data
-        if len(parts) < message.parts:
-            return
-        del self._parts[message.view, sender]
-        try:
-            states = _STATE_DECODER.decode(b"".join(parts[index] for index in sorted(parts)))
-        except msgspec.DecodeError:
-            self._post.refuse(message, "cannot be unpacked")
-            return
-        self._handed.setdefault(message.view, {})[sender] = states
-
-    def _serve(self, view: mb.View, handed: dict[str, list[ManagerState]], now: int) -> None:
-        self._installing = None
-        post = self._post
-        if post.node_id in view.members:
-            for sender in view.previous:
-                for state in handed.get(sender, ()):
-                    self._adopt(state)
-            self._serving = True
-        self._handed = {number: by for number, by in self._handed.items() if number > view.number}
-        if view.leaving and view.leaving != post.node_id and self._following:
-            post.to_node(view.leaving, msg.Installed(view.number))
-        self._following = True  # who begins with this view never knew the one who leaves
-        detail = f"{view.number}: {' '.join(view.members)}"
-        row = {"at_us": now, "node": post.node_id, "kind": "view", "detail": detail}
-        post.do(Record("control", row))
-        parked, self._parked = self._parked, []
-        unplaced, post.unplaced = post.unplaced, []
-        post.local.extend((*parked, *unplaced))
-
-    def _leave(self, now: int) -> bool:
+    def _leave(self, now: int, out: list[Effect]) -> bool:
         """Ask to leave, or go, if it is time; true if something changed."""
-        if not self._closing or not self.publisher.idle:
+        if not self.publisher.idle:
             return False
         if not self._leaving_asked:
             self._leaving_asked = True
-            for effect in self._members.leave(now):
-                self._post.do(effect)
+            self.publisher.close()
+            out.extend(self.members.leave(now))
             return True
-        free = self._left and self._staying <= self._settled
-        alone = self._members.dissolving and not self._members.fresh
-        if not (free or alone) or self._installing is not None:
+        if not self.members.left:
             return False
-        self._left = self._members.dissolving = False
-        for effect in self._members.let_go():
-            self._post.do(effect)
+        out.extend(self.members.let_go())
         return True
+
+    # Views.
+
+    def _follow(self, now: int) -> list[Effect]:
+        """Install the newest view."""
+        view = self.members.view
+        assert view is not None
+        self._view = view
+        post = self._post
+        post.members, post.view = view.members, view.number
+        if view.epoch or view.order:
+            self._orders.learn(view.epoch, view.order)
+            if view.epoch and view.old_order:
+                self._orders.learn(view.epoch - 1, view.old_order)
+        self.led, self._unled = {}, {}
+        self._reports, self._owed, self._parts = set(), {}, {}
+        for replica in self.replicas.values():
+            replica.retire()
+        self._epochs.new_view(view)
+        detail = f"{view.number}: {' '.join(view.members)}"
+        row = {"at_us": now, "node": post.node_id, "kind": "view", "detail": detail}
+        out: list[Effect] = [Record("control", row)]
+        if view.epoch and view.old_order != view.order:
+            detail = f"{view.epoch}: {' '.join(view.order)}"
+            row = {"at_us": now, "node": post.node_id, "kind": "topic order", "detail": detail}
+            out.append(Record("control", row))
+        out += self._hand_over(view)
+        ahead, self._ahead = self._ahead, []
+        for message, sender in ahead:
+            out.extend(self._dispatch(message, sender, now))
+        for topic in list(self._parked):
+            self._unpark(topic)
+        post.local.extend(post.unplaced)
+        post.unplaced.clear()
+        self.publisher.ask_again(now)
+        self.subscriber.new_view(view.epoch, now)
+        return [*out, *self._recover(now)]
+
+    def _hand_over(self, view: mb.View) -> list[Effect]:
+        """Tell every member what is held here of the topics that it manages now."""
+        post = self._post
+        moving: dict[str, list[Held]] = {member: [] for member in view.members}
+        for topic, replica in self.replicas.items():
+            moving[post.manager_of(topic)].append(replica.held)
+        if post.node_id in view.members:
+            self._reports.add(post.node_id)
+            self._hear(moving.pop(post.node_id))
+        if not any(post.node_id in past.members for past in view.chain):
+            return []
+        out: list[Effect] = []
+        for member, held in moving.items():
+            parts = parts_of(_ENCODER.encode(held))
+            self._owed[member] = [
+                Send(member, msg.HandOver(view.number, index, len(parts), part))
+                for index, part in enumerate(parts)
+            ]
+            out += self._owed[member]
+        return out
+
+    def _take_report(self, message: msg.HandOver, sender: str, now: int) -> list[Effect]:
+        data = self._assemble((sender, "report"), message.part, message.parts, message.data)
+        if data is None or sender in self._reports:
+            return []
+        try:
+            reported = HELD_LIST_DECODER.decode(data)
+        except msgspec.DecodeError:
+            self._post.refuse(message, "cannot be unpacked")
+            return []
+        self._reports.add(sender)
+        self._hear(reported)
+        return self._recover(now)
+
+    def _hear(self, reported: Iterable[Held]) -> None:
+        for held in reported:
+            topic = held.state.topic
+            if self._post.manager_of(topic) != self._post.node_id or topic in self.led:
+                continue
+            known = self._unled.get(topic)
+            if known is None or held.age > known.age:
+                self._unled[topic] = held
+
+    def _assemble(self, key: Any, part: int, parts: int, data: bytes) -> bytes | None:
+        """The whole message, once all its parts are here."""
+        if parts == 1:
+            return data
+        got = self._parts.setdefault(key, {})
+        got[part] = data
+        if len(got) < parts:
+            return None
+        del self._parts[key]
+        return b"".join(got[index] for index in sorted(got))
+
+    def _holders(self, topic: str, members: tuple[str, ...]) -> tuple[str, ...]:
+        assert self._view is not None
+        return ranking(topic, members)[: self._view.replicas]
+
+    @property
+    def _chain(self) -> list[mb.Past]:
+        """The earlier views that still matter."""
+        assert self._view is not None
+        return [past for past in self._view.chain if past.number >= self._completed]
+
+    def _known_enough(self, topic: str) -> bool:
+        """A majority of those who may know the topic's newest state have told theirs."""
+        for past in self._chain:
+            holders = self._holders(topic, past.members)
+            if sum(map(self._reports.__contains__, holders)) < mb.majority(len(holders)):
+                return False
+        return True
+
+    @property
+    def _all_known(self) -> bool:
+        """Whatever the topic: a majority of those who may know of it have told."""
+        assert self._view is not None
+        for past in self._chain:
+            holders = min(self._view.replicas, len(past.members))
+            silent = sum(member not in self._reports for member in past.members)
+            if silent > holders - mb.majority(holders):
+                return False
+        return True
+
+    def _recover(self, now: int) -> list[Effect]:
+        """Begin to manage the topics of which enough is known."""
+        out: list[Effect] = []
+        view = self._view
+        if view is None or self._post.node_id not in view.members:
+            return out
+        for topic in [topic for topic in self._unled if self._known_enough(topic)]:
+            held = self._unled.pop(topic)
+            replica = self.replicas.get(topic)
+            if replica is None or replica.held is not held:
+                replica = self.replicas[topic] = self._replica(held)
+            self.led[topic] = replica
+            copies = self._holders(topic, view.members)[1:]
+            out += replica.lead(view.number, copies)
+            self._served(replica)
+        for topic in list(self._parked):  # of topics nobody has used yet
+            if topic not in self.led and self._known_enough(topic):
+                self._unpark(topic)
+        out += self._change_epoch(now)
+        return out
+
+    def _replica(self, held: Held) -> Replica:
+        manager = TopicManager(held.state, self._orders, self._exact, self._limits)
+        return Replica(held, manager, self._durable)
+
+    def _begin_fresh(self, topic: str) -> Replica | None:
+        """A topic that nobody has used, or None if someone may have."""
+        view = self._view
+        assert view is not None
+        if topic in self._unled or not self._known_enough(topic):
+            return None
+        replica = self.replicas[topic] = self._fresh(topic, view)
+        self.led[topic] = replica
+        replica.lead_fresh(self._holders(topic, view.members)[1:])
+        return replica
+
+    def _fresh(self, topic: str, view: mb.View) -> Replica:
+        state = ManagerState(topic, epoch=Epoch(number=view.epoch))
+        return self._replica(Held(view.number, 0, state))
+
+    def _served(self, replica: Replica) -> None:
+        if replica.serving:
+            self._unpark(replica.topic)
+
+    # Copies.
+
+    def _copy(self, message: msg.Copy, sender: str) -> list[Effect]:
+        view = self._view
+        assert view is not None
+        if sender != self._post.manager_of(message.topic):
+            return []
+        replica = self.replicas.get(message.topic)
+        if replica is None or replica.held.view != view.number:
+            if message.index != 1:
+                return [Send(sender, msg.Behind(view.number, message.topic))]
+            replica = self.replicas[message.topic] = self._fresh(message.topic, view)
+        followed = replica.follow(message)
+        if followed is None:
+            return [Send(sender, msg.Behind(view.number, message.topic))]
+        return [*followed, Send(sender, replica.confirmation())]
+
+    def _copied(self, message: msg.Copied, sender: str) -> Sequence[Effect]:
+        replica = self.led.get(message.topic)
+        if replica is None:
+            return ()
+        served = replica.serving
+        effects = replica.copied(sender, message.index)
+        self._mail(replica)
+        if replica.serving and not served:
+            self._served(replica)
+            self._post.local.append(_Look())
+        return effects
+
+    def _adopt(self, message: msg.Adopt, sender: str) -> list[Effect]:
+        topic = message.topic
+        data = self._assemble((sender, topic), message.part, message.parts, message.data)
+        if data is None or sender != self._post.manager_of(topic):
+            return []
+        try:
+            held = HELD_DECODER.decode(data)
+        except msgspec.DecodeError:
+            self._post.refuse(message, "cannot be unpacked")
+            return []
+        known = self.replicas.get(topic)
+        if held.view != message.view or held.state.topic != topic:
+            self._post.refuse(message, "not what it says")
+            return []
+        if known is not None and known.held.age >= held.age:
+            return [Send(sender, known.confirmation())]
+        replica = self.replicas[topic] = self._replica(held)
+        return [*replica.store_whole(), Send(sender, replica.confirmation())]
+
+    def _send_again(self) -> list[Effect]:
+        """A period has passed: what was not answered may be lost."""
+        out: list[Effect] = []
+        for replica in self.led.values():
+            out += replica.again()
+        for member, messages in self._owed.items():
+            if not self.members.is_ready(member):
+                out += messages
+        out += self._epochs.again(self.members.is_ready)
+        return out
+
+    # The topic order.
+
+    def _change_epoch(self, now: int) -> list[Effect]:
+        """Close, report, open: as far as it can go now. Then this node is ready in the view."""
+        view = self._view
+        assert view is not None
+        if self._post.node_id not in view.members or self.members.is_ready(self._post.node_id):
+            return []
+        everyone_serves = not self._unled and all(r.serving for r in self.led.values())
+        if not self._all_known or not everyone_serves:
+            return []
+        out: list[Effect] = []
+        if self._epochs.needed:
+            for topic, entry in self._epochs.next_entries(self.led):
+                out += self._submit(self.led[topic], entry)
+            out += self._epochs.report(self.led)
+            if not self._epochs.done(self.led):
+                return out
+        return [*out, *self.members.set_ready(now)]
+
+    def _look(self, now: int) -> list[Effect]:
+        return [*self._change_epoch(now), *self.members.propose(now)]
+
+    def _host(self, letter: msg.Closing | msg.Opened) -> None:
+        """A letter of a manager to the node that hosts it."""
+        if isinstance(letter, msg.Closing):
+            self._epochs.closed(letter)
+        else:
+            self._epochs.opened(letter)
+            self._unpark(letter.topic)
+        self._post.local.append(_Look())
+
+    def _count(self, replica: Replica) -> None:
+        """Who is popular? If a lower topic is much more so, its place should be this one's."""
+        assert self._popularity is not None and self._view is not None
+        epoch = replica.held.state.epoch.number
+        if epoch != self._view.epoch:
+            return
+        lower = self._popularity.handled(replica.topic, replica.manager.handled, epoch)
+        if lower is not None:
+            self._post.local.append(msg.Swap(epoch, replica.topic, lower))
+
+    def _swap(self, message: msg.Swap, now: int) -> None:
+        view = self._view
+        if view is None or message.epoch != view.epoch or self._popularity is None:
+            return
+        leader = self.members.leader(now)
+        if leader != self._post.node_id:
+            if message.upper in self.led:  # pass it on once, not in circles
+                self._post.to_node(leader, message)
+            return
+        if not self._popularity.may_change(now) or self.members.wished_order is not None:
+            return
+        order = self._orders[view.epoch]
+        wish = self._popularity.exchange(order, message, self.replicas)
+        if wish is not None:
+            self._popularity.changed(now)
+            self.members.wished_order = wish
+            self._post.local.append(_Look())
+
+
+class _Look(Control, frozen=True, tag="look"):
+    """Not sent: something changed here that lets the views or epochs go on."""

@@ -1,5 +1,11 @@
 """One topic manager: numbers the events of its topic and takes part in the stamps of lower ones.
 
+It is a deterministic machine - messages in, letters out, no clock, no randomness - so copies of it
+on other nodes that take the same messages hold the same state (`replica.py`). Messages may be lost,
+come twice, late or in any order. Whoever waits asks again: publishers repeat requests, subscribers
+repeat their operations, and a manager that is asked again sends again what it still waits for. So
+nothing here needs a timer, and nothing waits for a letter that was lost with a crashed host.
+
 Two topics are *related* when a subscription holds both, or when a lower topic is related to both
 (the fill). So the sequencing group of every topic - itself and the related topics above it - is a
 clique.
@@ -14,7 +20,12 @@ relation began (up to the base). The latter are not predecessor entries: some ma
 way and end up behind events that this manager numbered since. A subscriber therefore waits for them
 itself before it starts (`subscriber.py`).
 
-What waits here is bounded by what the publishers have outstanding (`Limits.outstanding` each).
+Epochs. Under a new topic order the group and the relations begin anew, and numbers go on. A closed
+epoch gives no more numbers, but its stamps finish their way with its final number; all its events
+come before those of the next epoch, whose stamps count them (`Open.lower`).
+
+A stamp is kept here, as it went on, until its publisher has it (`kept`, `own`). What waits here is
+bounded by what the publishers have outstanding (`Limits.outstanding` each).
 
 `exact=False` gives the printed stamps: no predecessor entries, no hold, no fill.
 """
@@ -23,15 +34,21 @@ from __future__ import annotations
 
 import msgspec
 
-from unisono.core.events import Stamp
+from unisono.core.events import Control, Stamp
 from unisono.core.limits import Limits
 from unisono.qos.total_order.messages import (
     AskStart,
     Base,
     BaseKnown,
+    Close,
+    Closing,
+    Confirm,
     Drain,
     Drained,
     FillStamp,
+    Open,
+    Opened,
+    Pull,
     Refused,
     Relate,
     Related,
@@ -41,22 +58,40 @@ from unisono.qos.total_order.messages import (
     Start,
     ToTopic,
 )
-from unisono.qos.total_order.order import TopicOrder
-from unisono.qos.total_order.post import Post
+from unisono.qos.total_order.order import Orders, TopicOrder
+
+EPOCH = "_unisono.order"  # the system topic: its entry in a stamp is the epoch (errata V9)
+HOST = "host"  # Closing and Opened go to the node that hosts the manager
+_PULLED = 64  # stamps sent again at a time
+_OLD_EPOCHS = 8  # remembered; by then every live publisher has its stamps
+
+
+class Epoch(msgspec.Struct):
+    """The way of stamps under one topic order."""
+
+    number: int = 0
+    final: int = -1  # the last number given in it, once closed
+    group: dict[str, int] = {}  # related topics above, upwards -> numbers above this pass by them
+    bases: dict[str, int] = {}  # related topics below -> numbers above this pass by here
+    announced: list[str] = []  # related topics below whose base is not known yet
+    passed: dict[str, int] = {}  # as bases -> highest number that has passed, or the base
+    held: dict[str, dict[int, FillStamp]] = {}  # lower topic -> number -> stamp that waits
+    kept: dict[str, dict[int, FillStamp]] = {}  # lower topic -> number -> stamp as it went on
 
 
 class ManagerState(msgspec.Struct):
-    """All that moves when a manager is handed over."""
+    """All that the copies of a manager agree on."""
 
     topic: str
     number: int = 0
-    group: list[str] = []  # related topics above, upwards
-    bases: dict[str, int] = {}  # related topics below -> numbers above this pass by
-    announced: list[str] = []  # related topics below whose base is not known yet
-    passed: dict[str, int] = {}  # as bases -> highest number that has passed, or the base
+    epoch: Epoch = msgspec.field(default_factory=Epoch)
+    old: dict[int, Epoch] = {}  # closed epochs whose stamps may be on their way
+    closing: Closing | None = None  # how the epoch before ended
     turns: dict[str, int] = {}  # publisher -> last request taken
     early: dict[str, dict[int, RequestStamp]] = {}  # publisher -> turn -> request before its turn
-    held: dict[str, dict[int, FillStamp]] = {}  # lower topic -> number -> stamp that waits
+    own: dict[int, FillStamp] = {}  # number -> stamp of this topic whose publisher may not have it
+    unfinished: dict[str, dict[int, int]] = {}  # publisher -> turn -> number, of those
+    sets: list[list[str]] = []  # subscriptions with this as the lowest topic: the others; maximal
     relating: list[Relate] = []  # one at a time; the first is under way
     union: list[str] = []  # the group that the first one will lead to, upwards
     answers: list[str] = []  # topics whose answer the first one still waits for
@@ -64,16 +99,16 @@ class ManagerState(msgspec.Struct):
     ops: int = 0
     base: int = -1  # what the first one has told the new members; -1: that they will hear it
     telling: bool = False  # the first one is past relating the topics above
-    draining: list[
-        str
-    ] = []  # old members of the group that the first one's earlier events must pass
+    draining: list[str] = []  # old members that the first one's earlier events must pass
     drains: list[Drain] = []  # questions of lower topics that cannot be answered yet
 
 
 # Which method takes which message.
 _HANDLERS: dict[type[ToTopic], str] = {
     RequestStamp: "request",
+    Confirm: "confirm",
     FillStamp: "fill",
+    Pull: "pull",
     Relate: "relate",
     RelatedTopic: "related",
     Base: "base",
@@ -81,108 +116,199 @@ _HANDLERS: dict[type[ToTopic], str] = {
     Drain: "drain",
     Drained: "drained",
     AskStart: "ask_start",
+    Close: "close",
+    Open: "open",
 }
+
+Letter = tuple[str | None, Control]  # to a node, to HOST, or None: to the message's topic
 
 
 class TopicManager:
-    """Messages in, messages out through the post; no clock, no randomness."""
+    """Takes messages, writes letters."""
 
-    def __init__(
-        self, state: ManagerState, post: Post, order: TopicOrder, exact: bool, limits: Limits
-    ) -> None:
+    def __init__(self, state: ManagerState, orders: Orders, exact: bool, limits: Limits) -> None:
         self.state = state
-        self._post = post
-        self._order = order
+        self.handled: list[str] = []  # topics whose events were handled; for who wants to count
+        self.refused: list[str] = []  # messages that make no sense, by reason
+        self._orders = orders
         self._exact = exact
         self._limits = limits
+        self._letters: list[Letter] = []
 
-    def take(self, message: ToTopic) -> None:
-        """A message for this topic."""
+    def take(self, message: ToTopic) -> list[Letter]:
+        """A message for this topic; returns the letters that it leads to."""
         getattr(self, _HANDLERS[type(message)])(message)
+        letters, self._letters = self._letters, []
+        return letters
 
-    # Stamps.
+    @property
+    def _order(self) -> TopicOrder:
+        return self._orders[self.state.epoch.number]
+
+    def _to_topic(self, message: ToTopic) -> None:
+        self._letters.append((None, message))
+
+    def _to_node(self, node: str, message: Control) -> None:
+        self._letters.append((node, message))
+
+    def _refuse(self, message: Control, why: str) -> None:
+        self.refused.append(f"{type(message).__name__}: {why}")
+
+    # Stamps of this topic.
 
     def request(self, message: RequestStamp) -> None:
         """Number the event, in the order in which its publisher asked."""
         state = self.state
-        last = state.turns.get(message.publisher, 0)
+        publisher = message.publisher
+        if message.done:
+            self._confirmed(publisher, message.done)
+        last = state.turns.get(publisher, 0)
         if message.turn <= last:
-            return  # a duplicate
+            self._stamp_again(publisher, message.turn)
+            return
         if last == 0 and len(state.turns) >= self._limits.publishers:
             reason = f"topic {state.topic!r} has {self._limits.publishers} publishers already"
-            self._post.to_node(message.publisher, Refused(message.event_id, reason))
+            self._to_node(publisher, Refused(message.event_id, reason))
             return
-        if message.turn > last + 1:
-            state.early.setdefault(message.publisher, {})[message.turn] = message
+        if message.turn > last + 1 or state.epoch.final >= 0:
+            state.early.setdefault(publisher, {})[message.turn] = message
             return
         self._create(message)
-        waiting = state.early.get(message.publisher)
-        while waiting:
-            following = waiting.pop(state.turns[message.publisher] + 1, None)
+        if publisher in state.early:
+            self._create_early(publisher)
+
+    def _create_early(self, publisher: str) -> None:
+        """Number what waited for its turn."""
+        waiting = self.state.early[publisher]
+        while True:
+            following = waiting.pop(self.state.turns.get(publisher, 0) + 1, None)
             if following is None:
                 break
             self._create(following)
-        if waiting is not None and not waiting:
-            del state.early[message.publisher]
+        if not waiting:
+            del self.state.early[publisher]
 
     def _create(self, message: RequestStamp) -> None:
-        state = self.state
+        state, epoch = self.state, self.state.epoch
         state.turns[message.publisher] = message.turn
+        free = self._complete_upto()
         state.number += 1
         stamp: Stamp = {state.topic: state.number}
-        if self._exact:
-            bases = state.bases
-            stamp.update({w: count for w, count in state.passed.items() if count > bases[w]})
-        self._forward(
+        if self._exact and epoch.passed:
+            bases = epoch.bases
+            stamp.update({w: count for w, count in epoch.passed.items() if count > bases[w]})
+        if epoch.number:
+            stamp[EPOCH] = epoch.number
+        path = tuple(epoch.group)
+        partial = FillStamp(
+            path[0] if path else "",
+            0,
+            epoch.number,
             message.event_id,
             state.topic,
             message.publisher,
             stamp,
-            tuple(state.group),
+            path[1:],
+            free,
         )
+        state.own[state.number] = partial
+        state.unfinished.setdefault(message.publisher, {})[message.turn] = state.number
+        self.handled.append(state.topic)
+        self._forward(partial)
+
+    def _forward(self, partial: FillStamp) -> None:
+        if partial.topic:
+            self._to_topic(partial)
+        else:
+            self._to_node(partial.publisher, StampReady(partial.event_id, partial.stamp))
+
+    def _stamp_again(self, publisher: str, turn: int) -> None:
+        """The publisher still waits: its stamp, or a part of its way, was lost."""
+        number = self.state.unfinished.get(publisher, {}).get(turn)
+        if number is not None:
+            self._forward(self.state.own[number])
+
+    def confirm(self, message: Confirm) -> None:
+        self._confirmed(message.publisher, message.done)
+
+    def _confirmed(self, publisher: str, done: int) -> None:
+        """The publisher has all its stamps up to this turn: forget them."""
+        state = self.state
+        unfinished = state.unfinished.get(publisher)
+        if unfinished is None:
+            return
+        for turn in [turn for turn in unfinished if turn <= done]:
+            del state.own[unfinished.pop(turn)]
+        if not unfinished:
+            del state.unfinished[publisher]
+        if state.old:
+            self._forget_old()
+
+    def _complete_upto(self) -> int:
+        """All stamps of this topic up to here are with their publishers."""
+        own = self.state.own
+        return next(iter(own)) - 1 if own else self.state.number
+
+    # Stamps of lower topics.
+
+    def _epoch_of(self, number: int) -> Epoch | None:
+        state = self.state
+        return state.epoch if number == state.epoch.number else state.old.get(number)
 
     def fill(self, message: FillStamp) -> None:
         """Add this topic's number once everything the stamp counts has passed by."""
         state = self.state
-        if message.event_topic not in message.stamp or not self._all_above(message.path):
-            self._post.refuse(message, "impossible stamp or path")
-            return
-        if not self._order.above(state.topic, message.event_topic):
-            self._post.refuse(message, "not from below")
-            return
-        if not self._exact:
-            self._stamp(message)
-            return
+        epoch = self._epoch_of(message.epoch)
+        if epoch is None:
+            return  # all its stamps are with their publishers
         lower = message.event_topic
+        if lower not in message.stamp or state.topic in (lower, *message.path):
+            self._refuse(message, "impossible stamp or path")
+            return
+        if epoch is state.epoch and not (
+            self._all_above(message.path) and self._order.above(state.topic, lower)
+        ):
+            self._refuse(message, "not from below, or a path that is not upwards")
+            return
+        if message.free:
+            self._free(lower, message.free)
         number = message.stamp[lower]
-        held = state.held.get(lower, {})
-        if number <= state.passed.get(lower, -1) or number in held:
-            return  # a duplicate
-        state.held.setdefault(lower, {})[number] = message
-        self._release()
+        kept = epoch.kept.get(lower, {}).get(number)
+        if kept is not None:
+            self._forward(kept)  # asked again
+        elif not self._exact:
+            self._stamp(epoch, message)
+        elif number <= epoch.passed.get(lower, -1):
+            return  # a late duplicate
+        elif number in epoch.held.get(lower, ()):
+            self._pull_for(epoch, message)
+        else:
+            epoch.held.setdefault(lower, {})[number] = message
+            self._release(epoch)
 
-    def _release(self) -> None:
+    def _release(self, epoch: Epoch) -> None:
         """Stamp what waits, as long as one becomes free."""
-        state = self.state
         progress = True
         while progress:
             progress = False
-            for lower in list(state.held):
-                waiting = state.held[lower]
-                while lower in state.passed:
-                    message = waiting.get(state.passed[lower] + 1)
-                    if message is None or not self._free(message):
+            for lower in list(epoch.held):
+                waiting = epoch.held[lower]
+                while lower in epoch.passed:
+                    message = waiting.get(epoch.passed[lower] + 1)
+                    if message is None or not self._may_pass(epoch, message):
                         break
-                    del waiting[state.passed[lower] + 1]
-                    self._stamp(message)
+                    del waiting[epoch.passed[lower] + 1]
+                    self._stamp(epoch, message)
                     progress = True
                 if not waiting:
-                    del state.held[lower]
-        if state.drains:
+                    del epoch.held[lower]
+        if self.state.drains and epoch is self.state.epoch:
             self._answer_drains()
+        if self.state.old:
+            self._forget_old()
 
-    def _free(self, message: FillStamp) -> bool:
-        passed, announced = self.state.passed, self.state.announced
+    def _may_pass(self, epoch: Epoch, message: FillStamp) -> bool:
+        passed, announced = epoch.passed, epoch.announced
         own = message.event_topic
         return all(
             passed.get(topic, count) >= count and topic not in announced
@@ -190,41 +316,78 @@ class TopicManager:
             if topic != own
         )
 
-    def _stamp(self, message: FillStamp) -> None:
+    def _stamp(self, epoch: Epoch, message: FillStamp) -> None:
         state = self.state
-        own = message.event_topic
+        lower = message.event_topic
+        number = message.stamp[lower]
         if self._exact:
-            state.passed[own] = message.stamp[own]
-        stamp = {**message.stamp, state.topic: state.number}
-        self._forward(message.event_id, own, message.publisher, stamp, message.path)
-
-    def _forward(
-        self,
-        event_id: str,
-        event_topic: str,
-        publisher: str,
-        stamp: Stamp,
-        path: tuple[str, ...],
-    ) -> None:
-        if not path:
-            self._post.to_node(publisher, StampReady(event_id, stamp))
-            return
-        following = FillStamp(
-            path[0], self._post.view, event_id, event_topic, publisher, stamp, path[1:]
+            epoch.passed[lower] = number
+        count = state.number if epoch.final < 0 else epoch.final
+        path = message.path
+        partial = FillStamp(
+            path[0] if path else "",
+            0,
+            epoch.number,
+            message.event_id,
+            lower,
+            message.publisher,
+            {**message.stamp, state.topic: count},
+            path[1:],
+            message.free,
         )
-        self._post.to_topic(following)
+        epoch.kept.setdefault(lower, {})[number] = partial
+        self.handled.append(lower)
+        self._forward(partial)
+
+    def _free(self, lower: str, upto: int) -> None:
+        """The stamps of a lower topic up to here are with their publishers."""
+        for epoch in (self.state.epoch, *self.state.old.values()):
+            kept = epoch.kept.get(lower)
+            while kept and (first := next(iter(kept))) <= upto:
+                del kept[first]
+            if kept is not None and not kept:
+                del epoch.kept[lower]
+
+    def _pull_for(self, epoch: Epoch, message: FillStamp) -> None:
+        """A stamp that waits here was sent again: ask for what it waits for."""
+        own = message.event_topic
+        for topic, count in message.stamp.items():
+            last = count - 1 if topic == own else count
+            if topic in epoch.announced or (topic == own and own not in epoch.passed):
+                self._to_topic(Pull(topic, 0, epoch.number, 0, 0))
+            elif epoch.passed.get(topic, last) < last:
+                self._to_topic(Pull(topic, 0, epoch.number, epoch.passed[topic] + 1, last))
+
+    def pull(self, message: Pull) -> None:
+        """A higher manager misses something of this topic."""
+        state = self.state
+        last = min(message.last, message.first + _PULLED)
+        for number in range(message.first, last + 1):
+            if (partial := state.own.get(number)) is not None:
+                self._forward(partial)
+        if message.epoch == state.epoch.number:
+            self._ask_again()
 
     # Relations. Requests go strictly upwards in the topic order, so waiting cannot be circular.
 
     def _all_above(self, topics: tuple[str, ...]) -> bool:
         return all(self._order.above(topic, self.state.topic) for topic in topics)
 
+    def _current(self, epoch: int) -> bool:
+        return epoch == self.state.epoch.number and self.state.epoch.final < 0
+
     def relate(self, message: Relate) -> None:
+        if not self._current(message.epoch):
+            return  # asked again under the new order
         if not message.group or not self._all_above(message.group):
-            self._post.refuse(message, "topics not above")
+            self._refuse(message, "topics not above")
             return
-        self.state.relating.append(message)
-        if len(self.state.relating) == 1:
+        relating = self.state.relating
+        if any(known.op == message.op and known.asker == message.asker for known in relating):
+            self._ask_again()
+            return
+        relating.append(message)
+        if len(relating) == 1:
             self._next_relation()
 
     def _next_relation(self) -> None:
@@ -232,78 +395,107 @@ class TopicManager:
         state = self.state
         while state.relating:
             first = state.relating[0]
+            if not first.asker_is_topic:
+                self._note(first.group)
             if not self._exact:
                 self._relate_printed(first)
                 continue
-            if set(first.group) <= set(state.group):
+            if state.epoch.group.keys() >= set(first.group):
                 self._answer()
                 continue
-            state.union = self._order.upwards({*state.group, *first.group})
+            state.union = self._order.upwards({*state.epoch.group, *first.group})
             state.ops += 1
             state.op = f"{state.topic}#{state.ops}"
             state.telling = False
             state.answers = state.union[:-1]
-            for index, topic in enumerate(state.union[:-1]):
-                above = tuple(state.union[index + 1 :])
-                self._post.to_topic(
-                    Relate(topic, self._post.view, above, state.op, state.topic, True)
-                )
+            self._ask_again()
             if not state.answers:
                 self._tell(-1)
             return
 
+    def _note(self, group: tuple[str, ...]) -> None:
+        """A subscription, for the day when the topic order changes."""
+        sets = self.state.sets
+        new = set(group)
+        if not any(new <= set(known) for known in sets):
+            sets[:] = [known for known in sets if not new >= set(known)]
+            sets.append(sorted(new))
+
+    def _ask_again(self) -> None:
+        """Send what the first relation waits for, for the first time or once more."""
+        state = self.state
+        if not state.relating:
+            return
+        epoch = state.epoch.number
+        if state.telling:
+            for topic in state.answers:
+                self._to_topic(Base(topic, 0, epoch, state.topic, state.base, state.op))
+            for topic in state.draining:
+                self._to_topic(Drain(topic, 0, epoch, state.topic, state.base, state.op))
+            return
+        for index, topic in enumerate(state.union[:-1]):
+            if topic in state.answers:
+                above = tuple(state.union[index + 1 :])
+                self._to_topic(Relate(topic, 0, epoch, above, state.op, state.topic, True))
+
     def _relate_printed(self, message: Relate) -> None:
         """Printed stamps: note the topics above and pass the subscription on, as the paper does."""
         state = self.state
-        state.group = self._order.upwards({*state.group, *message.group})
+        union = self._order.upwards({*state.epoch.group, *message.group})
+        state.epoch.group = dict.fromkeys(union, 0)
         if len(message.group) == 1:
             self._answer()
             return
         state.relating.pop(0)
         above, *rest = self._order.upwards(message.group)
-        self._post.to_topic(msgspec.structs.replace(message, topic=above, group=tuple(rest)))
+        self._to_topic(msgspec.structs.replace(message, topic=above, group=tuple(rest)))
 
     def related(self, message: RelatedTopic) -> None:
         """A higher topic is related to all above it; when all are, this topic may join them."""
         state = self.state
-        if state.telling or not self._is_current(message.op) or message.about not in state.answers:
+        if not self._expects(message.epoch, message.op) or state.telling:
             return
-        state.answers.remove(message.about)
-        if not state.answers:
-            self._tell(-1)
+        if message.about in state.answers:
+            state.answers.remove(message.about)
+            if not state.answers:
+                self._tell(-1)
 
     def _tell(self, base: int) -> None:
         """Announce to the new members of the group that, or from where on, events pass by them."""
         state = self.state
         state.telling = True
         state.base = base
-        state.answers = [topic for topic in state.union if topic not in state.group]
-        for topic in state.answers:
-            self._post.to_topic(Base(topic, self._post.view, state.topic, base, state.op))
+        state.answers = [topic for topic in state.union if topic not in state.epoch.group]
+        self._ask_again()
+        if not state.answers:  # nobody is new
+            self._finish_relation()
 
     def base(self, message: Base) -> None:
-        state = self.state
+        epoch = self.state.epoch
         lower = message.lower
-        if not self._order.above(state.topic, lower):
-            self._post.refuse(message, "not from below")
+        if not self._current(message.epoch):
             return
-        if lower not in state.passed:
+        if not self._order.above(self.state.topic, lower):
+            self._refuse(message, "not from below")
+            return
+        if lower not in epoch.passed:
             if message.base < 0:
-                if lower not in state.announced:
-                    state.announced.append(lower)
+                if lower not in epoch.announced:
+                    epoch.announced.append(lower)
             else:
-                if lower in state.announced:
-                    state.announced.remove(lower)
-                state.bases[lower] = state.passed[lower] = message.base
-                self._release()
-        self._post.to_topic(
-            BaseKnown(lower, self._post.view, state.topic, message.base, message.op)
+                if lower in epoch.announced:
+                    epoch.announced.remove(lower)
+                epoch.bases[lower] = epoch.passed[lower] = message.base
+                self._release(epoch)
+        self._to_topic(
+            BaseKnown(lower, 0, message.epoch, self.state.topic, message.base, message.op)
         )
 
     def base_known(self, message: BaseKnown) -> None:
         state = self.state
-        current = state.telling and self._is_current(message.op) and message.base == state.base
-        if not current or message.about not in state.answers:
+        if not self._expects(message.epoch, message.op) or not state.telling:
+            return
+        if message.base != state.base or message.about not in state.answers:
             return
         state.answers.remove(message.about)
         if state.answers:
@@ -311,18 +503,19 @@ class TopicManager:
         if state.base < 0:
             # Everyone waits for the base: from now on new events pass by the whole group. What was
             # numbered before passes by the old members only; the relation holds once it has.
-            self._tell(state.number)
-            state.draining, state.group = state.group, state.union
-            for topic in state.draining:
-                self._post.to_topic(
-                    Drain(topic, self._post.view, state.topic, state.number, state.op)
-                )
+            state.draining = list(state.epoch.group)
+            new = state.number
+            groups = {topic: state.epoch.group.get(topic, new) for topic in state.union}
+            answers = [topic for topic in state.union if topic not in state.epoch.group]
+            state.epoch.group = groups
+            state.base, state.answers = new, answers
+            self._ask_again()
             return
         self._finish_relation()
 
     def drained(self, message: Drained) -> None:
         state = self.state
-        if self._is_current(message.op) and message.about in state.draining:
+        if self._expects(message.epoch, message.op) and message.about in state.draining:
             state.draining.remove(message.about)
             self._finish_relation()
 
@@ -332,31 +525,89 @@ class TopicManager:
             self._next_relation()
 
     def drain(self, message: Drain) -> None:
-        if message.lower not in self.state.passed:
-            self._post.refuse(message, "not related")
+        if not self._current(message.epoch):
             return
-        self.state.drains.append(message)
+        if message.lower not in self.state.epoch.passed:
+            self._refuse(message, "not related")
+            return
+        if message not in self.state.drains:
+            self.state.drains.append(message)
         self._answer_drains()
 
     def _answer_drains(self) -> None:
         state = self.state
-        for message in [d for d in state.drains if state.passed[d.lower] >= d.number]:
+        passed = state.epoch.passed
+        for message in [d for d in state.drains if passed[d.lower] >= d.number]:
             state.drains.remove(message)
-            self._post.to_topic(Drained(message.lower, self._post.view, state.topic, message.op))
+            self._to_topic(Drained(message.lower, 0, message.epoch, state.topic, message.op))
 
     def ask_start(self, message: AskStart) -> None:
-        self._post.to_node(
-            message.subscriber, Start(self.state.topic, self.state.number, message.op)
-        )
+        start = Start(self.state.topic, self.state.number, message.op)
+        self._to_node(message.subscriber, start)
 
-    def _is_current(self, op: str) -> bool:
-        return bool(self.state.relating) and self.state.op == op
+    def _expects(self, epoch: int, op: str) -> bool:
+        return self._current(epoch) and bool(self.state.relating) and self.state.op == op
 
     def _answer(self) -> None:
         done = self.state.relating.pop(0)
         if done.asker_is_topic:
-            self._post.to_topic(
-                RelatedTopic(done.asker, self._post.view, self.state.topic, done.op)
-            )
+            about = self.state.topic
+            self._to_topic(RelatedTopic(done.asker, 0, done.epoch, about, done.op))
         else:
-            self._post.to_node(done.asker, Related(done.op))
+            self._to_node(done.asker, Related(done.op))
+
+    # A new topic order.
+
+    def close(self, message: Close) -> None:
+        """Give no more numbers in this epoch. Relations under way are asked for again later."""
+        state, epoch = self.state, self.state.epoch
+        if self._current(message.epoch):
+            epoch.final = state.number
+            state.relating, state.union, state.answers, state.op = [], [], [], ""
+            state.draining, state.drains, state.telling = [], [], False
+            state.closing = Closing(
+                state.topic,
+                epoch.number,
+                epoch.final,
+                tuple(map(tuple, state.sets)),
+                dict(epoch.group),
+            )
+            state.sets = []
+        if state.closing is not None and state.closing.epoch == message.epoch:
+            self._to_node(HOST, state.closing)
+
+    def open(self, message: Open) -> None:
+        """Begin the next epoch: all events of the last one come before those of this one."""
+        state, ended = self.state, self.state.epoch
+        if ended.number < message.epoch and ended.final >= 0:
+            for lower, base in message.passing.items():
+                if lower not in ended.passed:  # its word was still on the way
+                    ended.bases[lower] = ended.passed[lower] = base
+            ended.announced = []
+            state.old[ended.number] = ended
+            while len(state.old) > _OLD_EPOCHS:
+                del state.old[next(iter(state.old))]
+            lower_ends = dict(message.lower) if self._exact else {}
+            state.epoch = Epoch(
+                number=message.epoch,
+                group=dict.fromkeys(message.group, state.number),
+                bases=dict.fromkeys(lower_ends, -1),
+                passed=lower_ends,
+            )
+            state.sets = [list(others) for others in message.sets]
+            self._release(ended)
+            for publisher in list(state.early):
+                self._create_early(publisher)
+        self._to_node(HOST, Opened(state.topic, state.epoch.number))
+
+    def _forget_old(self) -> None:
+        """Forget closed epochs of which nothing waits or is kept, oldest first."""
+        state = self.state
+        needed = min((partial.epoch for partial in state.own.values()), default=state.epoch.number)
+        for number in list(state.old):
+            epoch = state.old[number]
+            if number >= needed or epoch.kept or epoch.held:
+                return
+            if number >= state.epoch.number - _OLD_EPOCHS // 2 and epoch.passed:
+                return  # stamps may still come
+            del state.old[number]

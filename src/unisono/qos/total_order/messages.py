@@ -1,7 +1,8 @@
-"""The messages of the total order layer, each declared once.
+"""The messages of the total order layer, each declared once. Any may be lost, doubled or late.
 
 A `ToTopic` message is meant for whoever manages the topic; it carries the number of the view by
-which its sender found the manager, so that it can be passed on after a hand-over.
+which its sender found the manager, so that it can be passed on. Messages about the way of stamps
+carry the epoch of the topic order in which they make sense (errata V8, V10).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from unisono.core.events import Control, Number, Stamp
+
+Base_ = Annotated[int, Meta(ge=-1, le=2**53)]
 
 
 class ToTopic(Control, frozen=True, array_like=True):
@@ -26,16 +29,26 @@ class RequestStamp(ToTopic, frozen=True, array_like=True, tag="request-stamp"):
     event_id: str
     publisher: str
     turn: Number
+    done: Number = 0  # the stamps of all turns up to here have come
+
+
+class Confirm(ToTopic, frozen=True, array_like=True, tag="confirm"):
+    """Publisher -> manager, when it asks for nothing more: `done` as above."""
+
+    publisher: str
+    done: Number
 
 
 class FillStamp(ToTopic, frozen=True, array_like=True, tag="fill-stamp"):
     """Manager -> next higher manager of the sequencing group: add your number."""
 
+    epoch: Number
     event_id: str
     event_topic: str
     publisher: str
     stamp: Stamp
     path: tuple[str, ...]  # the topics still to visit after this one, upwards
+    free: Number = 0  # the stamps of the event's topic up to here are complete: forget them
 
 
 class StampReady(Control, frozen=True, array_like=True, tag="stamp-ready"):
@@ -52,9 +65,18 @@ class Refused(Control, frozen=True, array_like=True, tag="refused"):
     reason: str
 
 
+class Pull(ToTopic, frozen=True, array_like=True, tag="pull"):
+    """Higher manager -> lower: your stamps `first` to `last` have not come; send them again."""
+
+    epoch: Number
+    first: Number
+    last: Number
+
+
 class Relate(ToTopic, frozen=True, array_like=True, tag="relate"):
     """Make `topic` and every topic of `group` (all above it) a clique, then answer Related."""
 
+    epoch: Number
     group: tuple[str, ...]
     op: str
     asker: str  # node id of a subscriber, or the topic of a lower manager
@@ -64,6 +86,7 @@ class Relate(ToTopic, frozen=True, array_like=True, tag="relate"):
 class RelatedTopic(ToTopic, frozen=True, array_like=True, tag="related-topic"):
     """Answer to a manager's Relate; `topic` is the asker's, `about` the one that is now related."""
 
+    epoch: Number
     about: str
     op: str
 
@@ -81,22 +104,25 @@ class Base(ToTopic, frozen=True, array_like=True, tag="base"):
     number.
     """
 
+    epoch: Number
     lower: str
-    base: Annotated[int, Meta(ge=-1, le=2**53)]
+    base: Base_
     op: str
 
 
 class BaseKnown(ToTopic, frozen=True, array_like=True, tag="base-known"):
     """Answer to Base."""
 
+    epoch: Number
     about: str
-    base: Annotated[int, Meta(ge=-1, le=2**53)]
+    base: Base_
     op: str
 
 
 class Drain(ToTopic, frozen=True, array_like=True, tag="drain"):
     """Lower manager -> higher: tell me when `lower` has passed by you up to `number`."""
 
+    epoch: Number
     lower: str
     number: Number
     op: str
@@ -105,6 +131,7 @@ class Drain(ToTopic, frozen=True, array_like=True, tag="drain"):
 class Drained(ToTopic, frozen=True, array_like=True, tag="drained"):
     """Answer to Drain."""
 
+    epoch: Number
     about: str
     op: str
 
@@ -124,26 +151,129 @@ class Start(Control, frozen=True, array_like=True, tag="start"):
     op: str
 
 
-class HandOver(Control, frozen=True, array_like=True, tag="hand-over"):
-    """Member -> member: all managers that move to you with this view (possibly none)."""
+# A new topic order (section "When the topic order changes" of docs/total-order.md).
+
+
+class Close(ToTopic, frozen=True, array_like=True, tag="close"):
+    """Host -> its manager: give no more numbers in this epoch."""
+
+    epoch: Number
+
+
+class Closing(Control, frozen=True, array_like=True, tag="closing"):
+    """How a topic ended its epoch: its last number, the subscriptions that it was the lowest topic
+    of, and by whom its events passed, from which number on."""
+
+    topic: str
+    epoch: Number
+    final: Number
+    sets: tuple[tuple[str, ...], ...]
+    group: dict[str, Number]
+
+
+class Open(ToTopic, frozen=True, array_like=True, tag="open"):
+    """Host -> its manager: begin this epoch."""
+
+    epoch: Number
+    group: tuple[str, ...]  # upwards
+    lower: dict[str, Number]  # related topics below -> their last numbers of the epoch before
+    passing: dict[str, Number]  # lower topics of the epoch before -> from which number on
+    sets: tuple[tuple[str, ...], ...]  # subscriptions of which the topic is the lowest now
+
+
+class Opened(Control, frozen=True, array_like=True, tag="opened"):
+    """Manager -> its host."""
+
+    topic: str
+    epoch: Number
+
+
+class ClosedTopics(Control, frozen=True, array_like=True, tag="closed-topics"):
+    """Member -> member: how all topics managed here ended the epoch."""
 
     view: Number
     part: Number
     parts: Annotated[int, Meta(ge=1, le=1 << 16)]
-    data: bytes  # a part of the packed list of ManagerState
+    topics: tuple[Closing, ...]
 
 
-class Installed(Control, frozen=True, array_like=True, tag="installed"):
-    """Node -> leaving member: I follow this view and send you nothing any more."""
+class Swap(Control, frozen=True, array_like=True, tag="swap"):
+    """Manager's host -> leader: exchange the places of these two topics."""
+
+    epoch: Number
+    upper: str
+    lower: str
+
+
+# Copies of managers on other nodes.
+
+Entry = (
+    RequestStamp
+    | Confirm
+    | FillStamp
+    | Pull
+    | Relate
+    | RelatedTopic
+    | Base
+    | BaseKnown
+    | Drain
+    | Drained
+    | AskStart
+    | Close
+    | Open
+)
+
+
+class Copy(Control, frozen=True, array_like=True, tag="copy"):
+    """Manager -> its copies: take these messages too. The first has number `index`."""
 
     view: Number
+    topic: str
+    index: Number
+    entries: tuple[Entry, ...]
+
+
+class Copied(Control, frozen=True, array_like=True, tag="copied"):
+    """Copy -> manager: everything up to `index` is here (and on disk)."""
+
+    view: Number
+    topic: str
+    index: Number
+
+
+class Behind(Control, frozen=True, array_like=True, tag="behind"):
+    """Copy -> manager: something is missing here; send me the whole state."""
+
+    view: Number
+    topic: str
+
+
+class HandOver(Control, frozen=True, array_like=True, tag="hand-over"):
+    """Holder of copies -> member: all that I have of the topics that you manage in this view."""
+
+    view: Number
+    part: Number
+    parts: Annotated[int, Meta(ge=1, le=1 << 16)]
+    data: bytes  # a part of a packed list of Held
+
+
+class Adopt(Control, frozen=True, array_like=True, tag="adopt"):
+    """Manager -> its copy: begin the view with this state."""
+
+    view: Number
+    topic: str
+    part: Number
+    parts: Annotated[int, Meta(ge=1, le=1 << 16)]
+    data: bytes  # a part of a packed Held
 
 
 CONTROLS: tuple[type[Control], ...] = (
     RequestStamp,
+    Confirm,
     FillStamp,
     StampReady,
     Refused,
+    Pull,
     Relate,
     RelatedTopic,
     Related,
@@ -153,6 +283,11 @@ CONTROLS: tuple[type[Control], ...] = (
     Drained,
     AskStart,
     Start,
+    ClosedTopics,
+    Swap,
+    Copy,
+    Copied,
+    Behind,
     HandOver,
-    Installed,
+    Adopt,
 )

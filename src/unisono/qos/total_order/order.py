@@ -1,4 +1,4 @@
-"""The topic order, and the placement of topic managers on nodes."""
+"""The topic order, the closure of relations under it, and the placement of managers on nodes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class TopicOrder:
     """
 
     def __init__(self, listed: Sequence[str] = ()) -> None:
+        self.listed = tuple(listed)
         self._rank = {topic: rank for rank, topic in enumerate(listed)}
         assert len(self._rank) == len(listed), "a topic is listed twice"
 
@@ -29,11 +30,59 @@ class TopicOrder:
         return sorted(topics, key=self.key, reverse=True)
 
 
-@lru_cache(maxsize=1 << 16)
-def place(topic: str, members: tuple[str, ...]) -> str:
-    """Rendezvous hashing: the member with the highest draw hosts the topic's manager.
+class Orders:
+    """The topic order of each epoch that this node has heard of."""
 
-    When a member comes or goes, only the topics that it wins or held move.
-    """
+    def __init__(self, first: TopicOrder) -> None:
+        self._orders = {0: first}
+
+    def learn(self, epoch: int, listed: Sequence[str]) -> None:
+        known = self._orders.get(epoch)
+        if known is None or known.listed != tuple(listed):
+            self._orders[epoch] = TopicOrder(listed)
+
+    def __contains__(self, epoch: int) -> bool:
+        return epoch in self._orders
+
+    def __getitem__(self, epoch: int) -> TopicOrder:
+        """The order of an epoch; of one before this node's time, the oldest that it knows."""
+        known = self._orders.get(epoch)
+        return known if known is not None else self._orders[min(self._orders)]
+
+    def forget_before(self, epoch: int) -> None:
+        for old in [known for known in self._orders if known < epoch]:
+            del self._orders[old]
+
+
+def relation_above(sets: Iterable[frozenset[str]], order: TopicOrder) -> dict[str, list[str]]:
+    """For each topic those above it, upwards, with which it is in one of the sets."""
+    above: dict[str, set[str]] = {}
+    for topics in sets:
+        rising = order.upwards(topics)
+        for index, topic in enumerate(rising):
+            above.setdefault(topic, set()).update(rising[index + 1 :])
+    return {topic: order.upwards(group) for topic, group in above.items()}
+
+
+def close_relation(sets: Iterable[frozenset[str]], order: TopicOrder) -> dict[str, list[str]]:
+    """As `relation_above`, filled up so that every group is a clique: from the lowest topic on, all
+    that are above it and related to it become related to each other."""
+    above = {topic: set(group) for topic, group in relation_above(sets, order).items()}
+    for topic in order.upwards(above):
+        rising = order.upwards(above[topic])
+        for index, lower in enumerate(rising):
+            above[lower].update(rising[index + 1 :])
+    return {topic: order.upwards(group) for topic, group in above.items()}
+
+
+@lru_cache(maxsize=1 << 16)
+def ranking(topic: str, members: tuple[str, ...]) -> tuple[str, ...]:
+    """Rendezvous hashing: the members by falling draw. The first hosts the topic's manager, those
+    that follow hold copies of its state; so when it dies, a copy is next in line."""
     assert members, "no member to place a manager on"
-    return max(members, key=lambda member: (digest(topic, member), member))
+    return tuple(sorted(members, key=lambda member: (digest(topic, member), member), reverse=True))
+
+
+def place(topic: str, members: tuple[str, ...]) -> str:
+    """Who hosts the topic's manager. When a member comes or goes, only its topics move."""
+    return ranking(topic, members)[0]

@@ -40,7 +40,7 @@ class Post:
         if not self.members:
             self.unplaced.append(message)
             return
-        if message.view != self.view:
+        if message.view != self.view:  # letters of managers carry none
             message = msgspec.structs.replace(message, view=self.view)
         self.to_node(self.manager_of(message.topic), message)
 

@@ -3,30 +3,42 @@ complete.
 
 Stamping is pipelined: a request does not wait for the stamp before it. Requests of one topic are
 numbered and taken in that order (errata L2), so a publisher's events on one topic keep their order.
+A request is repeated until its stamp comes; with each, the manager hears which stamps have come, so
+that it need not keep them.
 """
 
 from __future__ import annotations
 
+from itertools import islice
+
 import msgspec
 
-from unisono.core.effects import Done, Publish, Record, SetTimer
+from unisono.core.effects import CancelTimer, Done, Publish, Record, SetTimer
 from unisono.core.events import Event
 from unisono.core.limits import Limits
-from unisono.qos.total_order.messages import Refused, RequestStamp, StampReady
+from unisono.qos.total_order.messages import Confirm, Refused, RequestStamp, StampReady
 from unisono.qos.total_order.post import Post
 
 PATIENCE_TIMER = "stamp"
+RETRY_TIMER = "request"
+_REPEATED = 64  # requests repeated at a time, oldest first
 
 
 class Publisher:
     """Events on their way to a stamp. The driver bounds how many by `Limits.outstanding`."""
 
-    def __init__(self, post: Post, limits: Limits, patience_us: int | None) -> None:
+    def __init__(
+        self, post: Post, limits: Limits, patience_us: int | None, retry_us: int | None
+    ) -> None:
         self._post = post
         self._limits = limits
         self._patience_us = patience_us
+        self._retry_us = retry_us
+        self._retrying = False
         self._turns: dict[str, int] = {}
-        self._outgoing: dict[str, Event] = {}  # in publishing order
+        self._waiting: dict[str, dict[int, None]] = {}  # topic -> turns whose stamp has not come
+        self._told: dict[str, int] = {}  # topic -> up to which turn its manager knows
+        self._outgoing: dict[str, tuple[Event, int]] = {}  # in publishing order, with their turns
         self._overdue: set[str] = set()  # reported as not acknowledged, still welcome
 
     @property
@@ -35,23 +47,70 @@ class Publisher:
         return len(self._outgoing) == len(self._overdue)
 
     def publish(self, event: Event, now: int) -> None:
-        self._outgoing[event.id] = event
-        turn = self._turns[event.topic] = self._turns.get(event.topic, 0) + 1
+        topic = event.topic
+        if len(self._overdue) >= self._limits.outstanding:
+            waiting = f"{len(self._overdue)} earlier events wait for managers that do not answer"
+            self._post.do(Done(event.id, f"not published: {waiting}"))
+            return
+        turn = self._turns[topic] = self._turns.get(topic, 0) + 1
+        self._outgoing[event.id] = (event, turn)
         if self._patience_us is not None and len(self._outgoing) == len(self._overdue) + 1:
             self._post.do(SetTimer(PATIENCE_TIMER, now + self._patience_us))
+        if not self._retrying and self._retry_us is not None:
+            self._retrying = True
+            self._post.do(SetTimer(RETRY_TIMER, now + self._retry_us))
+        self._waiting.setdefault(topic, {})[turn] = None
+        done = self._told[topic] = self._done(topic)
         self._post.to_topic(
-            RequestStamp(event.topic, self._post.view, event.id, event.publisher, turn)
+            RequestStamp(topic, self._post.view, event.id, event.publisher, turn, done)
         )
 
+    def _done(self, topic: str) -> int:
+        """All stamps up to this turn have come."""
+        waiting = self._waiting.get(topic)
+        return next(iter(waiting)) - 1 if waiting else self._turns.get(topic, 0)
+
+    def retry_timer(self, now: int) -> None:
+        """Ask again for what has not come; tell managers what has."""
+        assert self._retry_us is not None
+        self.ask_again(now - self._retry_us)
+        self._tell_done()
+        self._retrying = bool(self._outgoing)
+        if self._retrying:
+            self._post.do(SetTimer(RETRY_TIMER, now + self._retry_us))
+
+    def ask_again(self, since: int) -> None:
+        """Repeat the oldest requests, of events published until then."""
+        for event, turn in islice(self._outgoing.values(), _REPEATED):
+            if event.published_us > since:
+                break
+            done = self._told[event.topic] = self._done(event.topic)
+            self._post.to_topic(
+                RequestStamp(event.topic, self._post.view, event.id, event.publisher, turn, done)
+            )
+
+    def _tell_done(self) -> None:
+        for topic in self._turns:
+            done = self._done(topic)
+            if done > self._told.get(topic, 0):
+                self._told[topic] = done
+                self._post.to_topic(Confirm(topic, self._post.view, self._post.node_id, done))
+
+    def close(self) -> None:
+        """Nothing more will be asked: leave nothing behind at the managers."""
+        self._tell_done()
+        if self._retrying:
+            self._retrying = False
+            self._post.do(CancelTimer(RETRY_TIMER))
+
     def stamped(self, message: StampReady, now: int) -> None:
-        event = self._outgoing.get(message.event_id)
+        event, turn = self._outgoing.get(message.event_id, (None, 0))
         if event is None:
             return  # a duplicate
         if event.topic not in message.stamp:
             self._post.refuse(message, "stamp without the event's topic")
             return
-        del self._outgoing[event.id]
-        self._overdue.discard(event.id)
+        self._forget(event, turn)
         row = {
             "event_id": event.id,
             "topic": event.topic,
@@ -64,14 +123,23 @@ class Publisher:
         self._post.do(Publish(msgspec.structs.replace(event, stamp=message.stamp)))
 
     def refused(self, message: Refused) -> None:
-        if self._outgoing.pop(message.event_id, None) is not None:
-            self._overdue.discard(message.event_id)
+        event, turn = self._outgoing.get(message.event_id, (None, 0))
+        if event is not None:
+            self._forget(event, turn)
             self._post.do(Done(message.event_id, f"not published: {message.reason}"))
+
+    def _forget(self, event: Event, turn: int) -> None:
+        del self._outgoing[event.id]
+        self._overdue.discard(event.id)
+        waiting = self._waiting[event.topic]
+        waiting.pop(turn, None)
+        if not waiting:
+            del self._waiting[event.topic]
 
     def timer(self, now: int) -> None:
         """Report what has waited too long; it still goes out if its stamp comes."""
         assert self._patience_us is not None
-        for event in self._outgoing.values():
+        for event, _ in self._outgoing.values():
             if event.id in self._overdue:
                 continue
             due = event.published_us + self._patience_us
@@ -87,7 +155,3 @@ class Publisher:
                     f"by {where}; whether it will still go out is unknown",
                 )
             )
-        while len(self._overdue) > self._limits.outstanding:
-            oldest = next(event_id for event_id in self._outgoing if event_id in self._overdue)
-            self._overdue.discard(oldest)
-            del self._outgoing[oldest]

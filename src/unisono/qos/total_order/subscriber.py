@@ -10,7 +10,9 @@ its entry for every other topic above T is not below the clock. Entries of topic
 what is already known. An event is *ready* when everything its stamp counts on subscribed topics has
 been seen. An event that is not ready waits in the buffer until it is, or its time to live ends, or
 the buffer overflows; then what it waited for is given up, it is notified as gap_skipped, and what
-was given up will be tagged if it comes. Operations of one subscriber are serial (V7).
+was given up will be tagged if it comes. Operations of one subscriber are serial (V7); what a
+manager does not answer is asked again. An event of an earlier epoch of the topic order than what
+was notified is out of order (V9).
 """
 
 from __future__ import annotations
@@ -34,14 +36,16 @@ from unisono.core.effects import (
 from unisono.core.events import Event, Stamp, Status
 from unisono.core.limits import Limits
 from unisono.core.stack import SEPARATOR
+from unisono.qos.total_order.manager import EPOCH
 from unisono.qos.total_order.messages import AskStart, Relate, Related, Start
-from unisono.qos.total_order.order import TopicOrder
+from unisono.qos.total_order.order import Orders, TopicOrder
 from unisono.qos.total_order.post import Post
 
 LAYER = "total-order"
 HOLD_TIMER = "hold"
 CATCH_UP_TIMER = "catch-up"
 LOSSES_TIMER = "losses"
+ASK_TIMER = "ask"
 
 # How far a subscribe operation is.
 LISTENING = "listening"
@@ -66,16 +70,19 @@ class Subscriber:
     def __init__(
         self,
         post: Post,
-        order: TopicOrder,
+        orders: Orders,
         limits: Limits,
         *,
         exact: bool = True,
         buffer: int | None = None,
         hold_us: int | None = None,
         catch_up_us: int | None = None,
+        retry_us: int | None = None,
     ) -> None:
         self._post = post
-        self._order = order
+        self._orders = orders
+        self._epoch = 0  # of the present view
+        self._retry_us = retry_us
         self._limits = limits
         self._exact = exact
         self._bound = limits.reorder_events if buffer is None else buffer
@@ -100,6 +107,11 @@ class Subscriber:
         self._fresh: tuple[str, ...] = ()
         self._numbers: dict[str, int | None] = {}
         self._expected: dict[str, int] = {}  # numbers that must come after an interruption
+        self._ahead: deque[Event] = deque()  # events of epochs not heard of yet
+
+    @property
+    def _order(self) -> TopicOrder:
+        return self._orders[self._epoch]
 
     # Changing subscriptions.
 
@@ -141,7 +153,7 @@ class Subscriber:
         self._phase = LISTENING
         self._post.do(Subscribe((*plain, *fresh), f"{LAYER}{SEPARATOR}{self._op_name}"))
 
-    def effective(self, ticket: str) -> None:
+    def effective(self, ticket: str, now: int) -> None:
         """Next, have the managers relate the topics."""
         if ticket != self._op_name or self._phase != LISTENING:
             return
@@ -150,15 +162,38 @@ class Subscriber:
             self._finish()
             self._next_operation()
             return
-        everything = self._order.upwards({*self.subscribed, *self._fresh})
-        if len(everything) == 1:
+        if len({*self.subscribed, *self._fresh}) == 1:
             self._ask_numbers(self._fresh, FINDING_START)
-            return
-        self._phase = RELATING
-        lowest, *above = everything
-        self._post.to_topic(
-            Relate(lowest, self._post.view, tuple(above), self._op_name, self._post.node_id, False)
-        )
+        else:
+            self._phase = RELATING
+            self._ask_relation()
+        if self._retry_us is not None:
+            self._post.do(SetTimer(ASK_TIMER, now + self._retry_us))
+
+    def _ask_relation(self) -> None:
+        lowest, *above = self._order.upwards({*self.subscribed, *self._fresh})
+        group, view, me = tuple(above), self._post.view, self._post.node_id
+        self._post.to_topic(Relate(lowest, view, self._epoch, group, self._op_name, me, False))
+
+    def ask_timer(self, now: int) -> None:
+        self.ask_again()
+        if self._phase and self._retry_us is not None:
+            self._post.do(SetTimer(ASK_TIMER, now + self._retry_us))
+
+    def ask_again(self) -> None:
+        """What the operation under way waits for may be lost."""
+        if self._phase == RELATING:
+            self._ask_relation()
+        elif self._phase in (CATCHING_UP, FINDING_START):
+            self._ask_unanswered()
+
+    def new_view(self, epoch: int, now: int) -> None:
+        """Managers may have moved, and the topic order may have changed."""
+        self._epoch = epoch
+        self.ask_again()
+        ahead, self._ahead = self._ahead, deque()
+        for event in ahead:
+            self.arrive(event, now)
 
     @property
     def _op_name(self) -> str:
@@ -181,10 +216,13 @@ class Subscriber:
     def _ask_numbers(self, topics: Sequence[str], phase: str) -> None:
         self._phase = phase
         self._numbers = dict.fromkeys(topics)
-        for topic in topics:
-            self._post.to_topic(
-                AskStart(topic, self._post.view, self._post.node_id, f"{self._op_name}/{phase}")
-            )
+        self._ask_unanswered()
+
+    def _ask_unanswered(self) -> None:
+        op = f"{self._op_name}/{self._phase}"
+        for topic, number in self._numbers.items():
+            if number is None:
+                self._post.to_topic(AskStart(topic, self._post.view, self._post.node_id, op))
 
     def look_for_losses(self) -> None:
         """After an interruption, learn how many events there should be."""
@@ -215,6 +253,8 @@ class Subscriber:
             return
         if message.op != f"{self._op_name}/{self._phase}" or message.topic not in self._numbers:
             return
+        if self._numbers[message.topic] is not None:
+            return  # asked twice
         self._numbers[message.topic] = message.number
         if self._phase == FINDING_START and None not in self._numbers.values():
             self._activate(now)
@@ -297,6 +337,9 @@ class Subscriber:
         topic = event.topic
         stamp = event.stamp
         assert stamp is not None
+        if stamp.get(EPOCH, 0) > self._epoch:
+            self._keep(self._ahead, event, now)
+            return
         if topic not in self.subscribed:
             self._keep_early(event, now)
             return
@@ -337,9 +380,12 @@ class Subscriber:
         if event.topic not in self._fresh:
             self.ignored["not subscribed"] += 1
             return
-        self._early.append(event)
-        if len(self._early) > self._limits.early_events:
-            lost = self._early.popleft()
+        self._keep(self._early, event, now)
+
+    def _keep(self, queue: deque[Event], event: Event, now: int) -> None:
+        queue.append(event)
+        if len(queue) > self._limits.early_events:
+            lost = queue.popleft()
             self.ignored["too early"] += 1
             row = {"at_us": now, "node": self._post.node_id, "kind": "too early", "detail": lost.id}
             self._post.do(Record("faults", row))
@@ -430,13 +476,15 @@ class Subscriber:
 
     def _in_order(self, topic: str, stamp: Stamp) -> bool:
         clock = self._clock
-        if stamp[topic] <= clock.get(topic, 0):
+        epoch = stamp.get(EPOCH, 0)
+        if stamp[topic] <= clock.get(topic, 0) or epoch < clock.get(EPOCH, 0):
             return False
-        rank = self._order.key(topic)
+        order = self._orders[epoch]
+        rank = order.key(topic)
         return all(
             count >= clock.get(other, 0)
             for other, count in stamp.items()
-            if other in self._known and self._order.key(other) < rank
+            if other in self._known and order.key(other) < rank
         )
 
     def _cascade(self) -> None:

@@ -1,0 +1,92 @@
+"""The topic order follows popularity: which topics should exchange their places.
+
+A manager sees its own events and those of the related topics below it. When a lower topic's measure
+exceeds its own by the threshold beta, it asks for an exchange (thesis section 3.4). The measure is
+f(x) = exp(-1 / (alpha (x + 1))) of a count x:
+
+- `recent`   x is the topic's share of the last `window` events that this manager handled (default);
+- `paper`    x counts since the start, as printed: a topic that had many events keeps its place for
+             ever (errata S1).
+
+Other measures (say, resources of the manager's host) are functions of the same shape: `Measure`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from math import exp
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from unisono.qos.total_order.messages import Swap
+from unisono.qos.total_order.order import TopicOrder
+
+Measure = Callable[[int, float], float]  # count, alpha -> a value from 0 to 1
+
+
+def printed_measure(count: int, alpha: float) -> float:
+    return exp(-1.0 / (alpha * (count + 1)))
+
+
+class Adapt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the topic order adapts."""
+
+    count: Literal["recent", "paper"] = "recent"
+    alpha: Annotated[float, Meta(gt=0, le=100)] = 0.1
+    beta: Annotated[float, Meta(gt=0, lt=1)] = 0.2
+    window: Annotated[int, Meta(ge=2, le=100_000)] = 100
+    every_s: Annotated[float, Meta(gt=0, le=1e6)] = 10.0  # at most one change in this time
+
+
+class Popularity:
+    """What the managers hosted here have handled, and what follows for the order."""
+
+    def __init__(self, adapt: Adapt, measure: Measure = printed_measure) -> None:
+        self._adapt = adapt
+        self._measure = measure
+        self._counts: dict[str, Counter[str]] = {}  # managed topic -> topic -> handled
+        self._recent: dict[str, deque[str]] = {}
+        self._asked: dict[str, int] = {}  # managed topic -> epoch in which it asked last
+        self._changed_us: int | None = None
+
+    def handled(self, topic: str, events: Iterable[str], epoch: int) -> str | None:
+        """Events that the manager of `topic` handled; a lower topic that should take its place."""
+        counts = self._counts.setdefault(topic, Counter())
+        recent = self._recent.setdefault(topic, deque())
+        wanted: str | None = None
+        for event_topic in events:
+            counts[event_topic] += 1
+            if self._adapt.count == "recent":
+                recent.append(event_topic)
+                if len(recent) > self._adapt.window:
+                    counts[recent.popleft()] -= 1
+            if event_topic != topic and self._exceeds(counts[event_topic], counts[topic]):
+                wanted = event_topic
+        if wanted is None or self._asked.get(topic) == epoch:
+            return None
+        self._asked[topic] = epoch
+        return wanted
+
+    def _exceeds(self, lower: int, upper: int) -> bool:
+        measure, alpha = self._measure, self._adapt.alpha
+        return measure(lower, alpha) > measure(upper, alpha) + self._adapt.beta
+
+    def may_change(self, now: int) -> bool:
+        """Changes stop the numbering for a moment: not too often."""
+        return self._changed_us is None or now - self._changed_us >= self._adapt.every_s * 1e6
+
+    def changed(self, now: int) -> None:
+        self._changed_us = now
+
+    @staticmethod
+    def exchange(order: TopicOrder, swap: Swap, known: Iterable[str]) -> tuple[str, ...] | None:
+        """The order with the two exchanged; None if it is so already."""
+        if not order.above(swap.upper, swap.lower):
+            return None
+        listed = sorted({*order.listed, *known, swap.upper, swap.lower}, key=order.key)
+        upper, lower = listed.index(swap.upper), listed.index(swap.lower)
+        listed[upper], listed[lower] = listed[lower], listed[upper]
+        return tuple(listed)
