@@ -20,7 +20,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names", nargs="+", choices=BENCHMARKS, metavar="NAME", help=" or ".join(BENCHMARKS)
     )
-    parser.add_argument("--runs", type=int, default=3, metavar="N", help="medians of N (3)")
+    parser.add_argument(
+        "--runs", type=int, metavar="N", help="medians of N; default 3 for audit, 5 for order"
+    )
     parser.add_argument(
         "--rows", metavar="N,...", help="audit: sizes of the traces; default 5000000,40000000"
     )
@@ -32,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, ui: Ui) -> int:
-    if args.runs < 1:
+    if args.runs is not None and args.runs < 1:
         raise BadInput(f"--runs {args.runs}: expected at least one")
     for option, benchmark in OPTIONS.items():
         if getattr(args, option) is not None and benchmark not in args.names:
@@ -55,7 +57,7 @@ def _audit(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
     if args.folder is not None and not args.folder.is_dir():
         raise BadInput(f"--folder {args.folder}: no such folder")
     sizes = audit.SIZES if args.rows is None else _numbers("rows", args.rows, 100)
-    result = audit.run(sizes, args.runs, args.folder, args.master, ui.remark)
+    result = audit.run(sizes, args.runs or audit.RUNS, args.folder, args.master, ui.remark)
     _show_audit(result["audit"], ui)
     return result
 
@@ -70,7 +72,7 @@ def _order(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
     topics = order.TOPICS if args.topics is None else _numbers("topics", args.topics, 1)
     many = args.subscribers
     subscribers = order.SUBSCRIBERS if many is None else _numbers("subscribers", many, 1)
-    result = order.run(buses, topics, subscribers, args.runs, ui.remark)
+    result = order.run(buses, topics, subscribers, args.runs or order.RUNS, ui.remark)
     _show_order(result["order"], tuple(order.COMPARED), ui)
     return result
 
