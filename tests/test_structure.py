@@ -23,7 +23,7 @@ ALLOWED = {
     "pipeline": {"pipeline", "trace.schema", "errors", "experiments.registry"},
     "report": {"report", "errors"},
     "experiments": {"experiments", "sim", "pipeline", "report", "errors"},
-    "bench": {"bench", "pipeline", "trace", "errors", "version"},
+    "bench": {"bench", "core.events", "net", "pipeline", "trace", "errors", "version"},
 }
 # Pure code takes time and randomness from outside and does no I/O: what is simulated is what ships.
 PURE = ("core", "qos")

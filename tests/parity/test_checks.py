@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 from support.bugs import BUGS, PARTIAL, SMALL_BUFFER
+from support.global_order import one_order
 
 from unisono.experiments.fig_3_21 import SCENARIO, run_agreement, scenario
 from unisono.pipeline import patterns
@@ -31,6 +32,7 @@ def compare(spark: SparkSession, folder: Path, chosen: Scenario, outcome: Outcom
     assert round(report.tagged * outcome.deliveries) == outcome.tagged
     for name in ("duplicates", "phantoms", "losses"):
         assert report.checks[name].violations == outcome.checks[name].violations
+    assert report.checks["global-order"].violations == one_order(outcome, gaps=False).violations
     return broken
 
 
@@ -43,7 +45,9 @@ def test_clean_runs_are_valid_for_both(spark: SparkSession, tmp_path: Path) -> N
 
 def test_disorder_is_found_by_both(spark: SparkSession, tmp_path: Path) -> None:
     bare = msgspec.structs.replace(PARTIAL, order="none")
-    assert "total-order" in compare(spark, tmp_path, bare, run_scenario(bare, 2))
+    outcome = run_scenario(bare, 2)
+    assert "total-order" in compare(spark, tmp_path, bare, outcome)
+    assert one_order(outcome).violations > 0
 
 
 @pytest.mark.parametrize("name", AUDITED)

@@ -12,13 +12,15 @@ from itertools import combinations
 from random import Random
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.global_order import reference
 
-from unisono.pipeline import order, plan, replay, resolve
+from unisono.pipeline import cycles, order, plan, replay, resolve
 from unisono.pipeline.census import FOREVER_US, Census, Intervals
 from unisono.pipeline.findings import merge_events, merge_groups, merge_streams
 from unisono.pipeline.order_kernel import THOROUGH
@@ -86,6 +88,14 @@ def disagreeing(deliveries: list[tuple[str, int, str, int, str]]) -> set[tuple[s
     }
 
 
+def sequences(deliveries: list[tuple[str, int, str, int, str]]) -> dict[str, list[str]]:
+    heard: dict[str, list[str]] = {}
+    for who, _, event, _, status in sorted(deliveries):
+        if status in JUDGED:
+            heard.setdefault(who, []).append(event)
+    return heard
+
+
 def oracle(trace: Random_, deadline_us: int, settle_us: int) -> dict[str, int]:
     """Every count, each in the plainest way."""
     source = {event: (topic, who, seq, at) for event, topic, who, seq, at in trace.publications}
@@ -121,6 +131,7 @@ def oracle(trace: Random_, deadline_us: int, settle_us: int) -> dict[str, int]:
                     (lost if settled else unsettled).add((who, event))
     return {
         "total-order": len(disagreeing(trace.deliveries)),
+        "global-order": reference(sequences(trace.deliveries))[0],
         "fifo": descents(with_topic=False),
         "topic-fifo": descents(with_topic=True),
         "duplicates": sum(count - 1 for count in copies.values()),
@@ -233,21 +244,15 @@ def passes(trace: Random_, deadline_us: int, settle_us: int) -> dict[str, int]:
     def of(kind: int) -> Iterator[pa.RecordBatch]:
         return iter(blocks.filter(pa.compute.equal(blocks["kind"], kind)).to_batches())
 
-    def told(found: list[Any], type_: Any) -> list[Any]:
-        import msgspec
-
-        return [
-            msgspec.msgpack.decode(value.as_py(), type=type_)
-            for b in found
-            for value in b.column(0)
-        ]
+    def told(found: pa.Table, type_: Any) -> list[Any]:
+        return [msgspec.msgpack.decode(v.as_py(), type=type_) for v in found.columns[-1]]
 
     (payload,) = (v.as_py() for b in of(plan.SUMMARY) for v in b["payload"])
-    import msgspec
-
     events = merge_events([msgspec.msgpack.decode(payload, type=resolve.EventSummary)])
+    numbers = plan.EventNumbers.of(events.events)
+    slabs = pa.Table.from_batches(replay._worker(census, cut, numbers)(of(plan.BY_CHUNK)))
     streams = merge_streams(
-        told(list(replay._worker(census, cut)(of(plan.BY_CHUNK))), replay.StreamSummary)
+        told(slabs.filter(pa.compute.equal(slabs["kind"], plan.SUMMARY)), replay.StreamSummary)
     )
     assert streams.repeated_position is None
     groups = []
@@ -259,9 +264,18 @@ def passes(trace: Random_, deadline_us: int, settle_us: int) -> dict[str, int]:
         part = part.filter(pa.compute.equal(part["kind"], plan.BY_CELL))
         zero = pa.array([0] * len(part), pa.int32())
         part = part.set_column(1, "key", zero).combine_chunks()
-        groups += told(list(order._work(iter(part.to_batches()))), order.GroupSummary)
+        found = pa.Table.from_batches(order._work(iter(part.to_batches())))
+        groups += told(found, order.GroupSummary)
+    merged = pa.concat_tables([
+        blocks.filter(pa.compute.equal(blocks["kind"], plan.HOLDERS)),
+        slabs.filter(pa.compute.equal(slabs["kind"], plan.BY_SLAB)),
+    ]).sort_by([("kind", "ascending"), ("key", "ascending"), ("part", "ascending")])  # fmt: skip
+    merge = cycles._worker(len(census.subscribers), numbers.count, cycles.HELD_MAX, search=True)
+    (whole,) = told(pa.Table.from_batches(merge(iter(merged.to_batches()))), cycles.CycleSummary)
+    assert whole.complete and (whole.knots > 0) == bool(whole.cycle)
     return {
         "total-order": len(merge_groups(groups).pairs),
+        "global-order": whole.knots,
         "fifo": streams.descents.get("fifo", 0),
         "topic-fifo": streams.descents.get("topic-fifo", 0),
         "duplicates": events.duplicates,
@@ -279,6 +293,7 @@ def small_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "ROWS_PER_CELL", 4)
     monkeypatch.setattr(plan, "ROWS_PER_PARTITION", 20)
     monkeypatch.setattr(order, "CELLS_PER_GROUP", 3)
+    monkeypatch.setattr(cycles, "ROWS_AT_ONCE", 5)
 
 
 @pytest.mark.usefixtures("small_cuts")

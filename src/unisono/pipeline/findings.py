@@ -6,15 +6,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from unisono.pipeline.census import Census
+from unisono.pipeline.cycles import EVENTS_MAX, HELD_MAX, Step
 from unisono.pipeline.event_kernel import HISTOGRAM, bucket_floor
 from unisono.pipeline.order import GroupSummary
 from unisono.pipeline.replay import Descent, StreamSummary
 from unisono.pipeline.report import CHECKS, Check, Report, judged, unknown
 from unisono.pipeline.resolve import EventSummary, Missed
-from unisono.trace.schema import DELIVERIES, OUT_OF_ORDER, PUBLICATIONS, SUBSCRIPTIONS
+from unisono.trace.schema import DELIVERIES, GLOBAL_ORDER, OUT_OF_ORDER, PUBLICATIONS, SUBSCRIPTIONS
 
 Place = tuple[int, int]  # a subscriber's number and a position
+
+
+class GlobalOrder(msgspec.Struct, frozen=True):
+    """What is known of one order over all subscribers."""
+
+    knots: int = 0
+    complete: bool = True  # there are no more knots than these
+    cycle: list[Step] = []
+    too_many: int = 0  # so many events were not looked at
 
 
 def merge_events(found: Sequence[EventSummary]) -> EventSummary:
@@ -28,6 +40,7 @@ def merge_events(found: Sequence[EventSummary]) -> EventSummary:
                 witnesses[name] = missed
     twice = [s.published_twice for s in found if s.published_twice is not None]
     return EventSummary(
+        events={part: count for s in found for part, count in s.events.items()},
         published_twice=min(twice, default=None),
         duplicates=sum(s.duplicates for s in found),
         phantoms=sum(s.phantoms for s in found),
@@ -72,7 +85,7 @@ def merge_groups(found: Sequence[GroupSummary]) -> GroupSummary:
     )
 
 
-def places_of(streams: StreamSummary, orders: GroupSummary) -> set[Place]:
+def places_of(streams: StreamSummary, orders: GroupSummary, whole: GlobalOrder) -> set[Place]:
     """Where the witnesses' events were delivered: their names are still to be looked up."""
     places: set[Place] = set()
     for descent in streams.witnesses.values():
@@ -80,6 +93,7 @@ def places_of(streams: StreamSummary, orders: GroupSummary) -> set[Place]:
         places.add((descent.subscriber, descent.position))
     if orders.witness is not None:
         places.update((orders.witness.subscribers[0], at) for at in orders.witness.first)
+    places.update((step.subscriber, at) for step in whole.cycle for at in step.positions)
     return places
 
 
@@ -88,6 +102,7 @@ def build_report(
     events: EventSummary,
     streams: StreamSummary,
     orders: GroupSummary,
+    whole: GlobalOrder,
     names: Mapping[Place, str],
     promises: Sequence[str],
     deadline_us: int | None,
@@ -99,6 +114,8 @@ def build_report(
         if name == "total-order":
             witness = _order_witness(census, orders, names)
             checks[name] = judged(len(orders.pairs), witness, promised)
+        elif name == GLOBAL_ORDER:
+            checks[name] = _global_check(census, whole, names, promised)
         elif name in ("fifo", "topic-fifo"):
             witness = _descent_witness(census, streams.witnesses.get(name), names)
             checks[name] = judged(streams.descents.get(name, 0), witness, promised)
@@ -171,6 +188,31 @@ def _order_witness(
         "events": [names[witness.subscribers[0], at] for at in witness.first],
         "positions": {a: list(witness.first), b: list(witness.second)},
     }
+
+
+def _global_check(
+    census: Census, whole: GlobalOrder, names: Mapping[Place, str], promised: bool
+) -> Check:
+    if whole.too_many:
+        return unknown(
+            f"too large: {whole.too_many:,} events; one order is looked for over {EVENTS_MAX:,}",
+            promised,
+        )
+    if not whole.complete and not whole.knots:
+        return unknown(
+            f"too large: more than {HELD_MAX:,} deliveries wait for one another", promised
+        )
+    cycle = [
+        {
+            "subscriber": census.subscribers[step.subscriber],
+            "events": [names[step.subscriber, at] for at in step.positions],
+            "positions": list(step.positions),
+        }
+        for step in whole.cycle
+    ]
+    witness = {"events": [step["events"][0] for step in cycle], "cycle": cycle}
+    more = {} if whole.complete else {"at_least": True}
+    return judged(whole.knots, witness, promised, **more)
 
 
 def latency_ms(events: EventSummary) -> dict[str, float | None]:

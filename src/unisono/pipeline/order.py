@@ -9,7 +9,7 @@ Within a group the subscribers' sequences are merged as a topological sort would
 when it heads every sequence that has it. If all leave, one common order exists and nobody
 disagrees; that is linear in the rows. What cannot leave from the front nor from the back is
 compared, pair of subscribers by pair of subscribers. So the number of pairs costs nothing while
-the order holds. (A cycle through three subscribers has no two that disagree; it is not counted.)
+the order holds. (A cycle through three subscribers has no two that disagree: see `cycles.py`.)
 """
 
 from __future__ import annotations

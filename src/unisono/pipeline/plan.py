@@ -6,13 +6,14 @@ blocks, arrays of fixed-width records, and Spark sorts and shuffles a few thousa
 of millions of rows. On the benchmark's 5 million rows that halved the time of those passes.
 
 Destinations are `chunks`, stretches of one subscriber's positions (or several small subscribers
-whole), and `cells`, stretches of reference time. Both are cut from counts and samples: where the
+whole), and `cells`, stretches of reference time. (A delivery's slab is the latest cell that its
+subscriber has reached with it: see `cycles.py`.) Both are cut from counts and samples: where the
 cuts lie decides how work is spread, never what comes out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from unisono.pipeline.census import Census
-from unisono.pipeline.kernel import Ints, Longs
+from unisono.pipeline.kernel import Ints, Longs, bucket_rows
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 ROWS_PER_CHUNK = 500_000
@@ -45,11 +47,13 @@ DELIVERY = np.dtype(
     ]
 )
 PLACE = np.dtype([("subscriber", "<i4"), ("position", "<i8"), ("event", "<i8")])
+STEP = np.dtype([("subscriber", "<i4"), ("event", "<i4")])  # `event` as in `EventNumbers`
 
 # The columns of a block, and the kinds there are. A summary is what a partition has to tell.
 # `part` is the partition that a chunk is replayed in.
 BLOCK = "kind int, key int, part int, payload binary"
-SUMMARY, BY_CHUNK, BY_CELL = 0, 1, 2
+SUMMARY, BY_CHUNK, BY_CELL, HOLDERS, BY_SLAB = 0, 1, 2, 3, 4
+_RECORDS_PER_BLOCK = 25_000  # about a megabyte
 
 Records = npt.NDArray[Any]
 
@@ -121,6 +125,61 @@ def cut_time(deliveries: DataFrame, rows: int) -> Longs:
     sample = deliveries.select("delivered_us").sample(fraction=fraction, seed=1).toArrow()
     times = np.sort(sample["delivered_us"].to_numpy())
     return np.unique(times[:: max(1, times.size // cells)])
+
+
+@dataclass(frozen=True)
+class EventNumbers:
+    """Events numbered from 0 without gaps, from `event` = (partition << 32) + place there."""
+
+    start: Longs  # by partition: the number of its first event; at the end: how many there are
+
+    @classmethod
+    def of(cls, events: Mapping[int, int]) -> EventNumbers:
+        """From the number of events in each partition."""
+        counts = np.zeros(1 + max(events, default=-1), np.int64)
+        for partition, count in events.items():
+            counts[partition] = count
+        return cls(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]))
+
+    @property
+    def count(self) -> int:
+        return int(self.start[-1])
+
+    def number(self, event: Longs) -> Longs:
+        number: Longs = self.start[event >> 32] + (event & 0xFFFFFFFF)
+        return number
+
+    def event(self, number: int) -> int:
+        partition = int(np.searchsorted(self.start, number, side="right")) - 1
+        return (partition << 32) + number - int(self.start[partition])
+
+
+def pack(key: Ints, keys: int, records: Records) -> Iterator[tuple[int, bytes]]:
+    """The records by key, in order, cut into payloads of blocks."""
+    start, rows = bucket_rows(key, keys)
+    records = records[rows]
+    for at in np.flatnonzero(np.diff(start)):
+        for low in range(int(start[at]), int(start[at + 1]), _RECORDS_PER_BLOCK):
+            high = min(low + _RECORDS_PER_BLOCK, int(start[at + 1]))
+            yield int(at), records[low:high].tobytes()
+
+
+def block(kind: int, key: int, part: int, payload: bytes) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pydict(
+        {
+            "kind": pa.array([kind], pa.int32()),
+            "key": pa.array([key], pa.int32()),
+            "part": pa.array([part], pa.int32()),
+            "payload": pa.array([payload], pa.binary()),
+        }
+    )
+
+
+def payloads(blocks: DataFrame, kind: int) -> list[bytes]:
+    """The payloads of all blocks of a kind; only for kinds that are few and small."""
+    return [row.payload for row in blocks.where(f"kind = {kind}").select("payload").collect()]
 
 
 def assemble(batches: Iterator[Any], dtype: np.dtype[Any]) -> Iterator[Records]:

@@ -15,6 +15,7 @@ order and are none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +23,7 @@ import numpy as np
 
 from unisono.pipeline import plan as p
 from unisono.pipeline.census import Census
-from unisono.pipeline.kernel import Ints, Longs, compiled
+from unisono.pipeline.kernel import Bools, Ints, Longs, compiled
 from unisono.pipeline.plan import NOT_JUDGED
 
 if TYPE_CHECKING:
@@ -51,10 +52,16 @@ class StreamSummary(msgspec.Struct, frozen=True):
     reach: dict[int, int]  # cell -> the furthest cell inverted against it
 
 
-def replay(blocks: DataFrame, census: Census, plan: p.Plan) -> list[StreamSummary]:
-    """Run the pass over the blocks by chunk."""
-    found = by_chunk(blocks, plan).mapInArrow(_worker(census, plan), "summary binary").collect()
-    return [msgspec.msgpack.decode(row.summary, type=StreamSummary) for row in found]
+def replay(
+    blocks: DataFrame, census: Census, plan: p.Plan, numbers: p.EventNumbers | None
+) -> DataFrame:
+    """The pass over the blocks by chunk: what it found, and with `numbers` the steps by slab."""
+    return by_chunk(blocks, plan).mapInArrow(_worker(census, plan, numbers), p.BLOCK)
+
+
+def summaries(slabs: DataFrame) -> list[StreamSummary]:
+    found = p.payloads(slabs, p.SUMMARY)
+    return [msgspec.msgpack.decode(payload, type=StreamSummary) for payload in found]
 
 
 def by_chunk(blocks: DataFrame, plan: p.Plan) -> DataFrame:
@@ -109,14 +116,19 @@ def stream(
     fifo: Longs,
     topic_fifo: Longs,
     reach: Ints,
-) -> None:
-    """Take one batch, sorted by subscriber and position, after the batches before it."""
+) -> Ints:
+    """Take one batch, sorted by subscriber and position, after the batches before it.
+
+    Returns the slab of each delivery: the latest cell that its subscriber has reached with it, or
+    -1 if the delivery is not judged.
+    """
+    slab = np.full(subscriber.size, -1, np.int32)
     for row in range(subscriber.size):
         who, place = subscriber[row], position[row]
         fresh = who != state[SUBSCRIBER]
         if not fresh and place == state[POSITION]:
             state[REPEATED] = 1
-            return
+            return slab
         if fresh:
             state[SUBSCRIBER] = who
             state[HIGH_CELL] = -1
@@ -136,27 +148,30 @@ def stream(
             state[HIGH_US] = at_us
             state[HIGH_EVENT] = event[row]
             state[HIGH_CELL] = cell[row]
+        slab[row] = state[HIGH_CELL]
+    return slab
 
 
 Batches = Iterator["pa.RecordBatch"]
 
 
-def _worker(census: Census, plan: p.Plan) -> Callable[[Batches], Batches]:
+def _worker(
+    census: Census, plan: p.Plan, numbers: p.EventNumbers | None
+) -> Callable[[Batches], Batches]:
     publisher_of_source = census.publisher_of_source()
     publishers = len(census.publishers)
 
     def work(batches: Batches) -> Batches:
-        import pyarrow as pa
-
         state = np.zeros(N_STATE, np.int64)
         state[SUBSCRIBER] = -1
         by_publisher = np.full((publishers, 3), -1, np.int64)
         by_source = np.full((publisher_of_source.size, 3), -1, np.int64)
         found = {"fifo": np.zeros(7, np.int64), "topic-fifo": np.zeros(7, np.int64)}
         reach = np.full(plan.cells, -1, np.int32)
+        turn = count()  # within a slab, blocks of a subscriber are in its order
         for records in p.assemble(batches, p.DELIVERY):
             records = records[np.lexsort((records["position"], records["subscriber"]))]
-            stream(
+            slab = stream(
                 p.column(records, "subscriber"), p.column(records, "position"),
                 p.column(records, "event"), p.column(records, "reference_us"),
                 p.column(records, "cell"), p.column(records, "source"),
@@ -165,6 +180,10 @@ def _worker(census: Census, plan: p.Plan) -> Callable[[Batches], Batches]:
             )  # fmt: skip
             if state[REPEATED]:
                 break
+            if numbers is not None:
+                steps = _steps(records, slab >= 0, numbers)
+                for key, payload in p.pack(slab[slab >= 0], plan.cells, steps):
+                    yield p.block(p.BY_SLAB, key, next(turn), payload)
         twice = (int(state[SUBSCRIBER]), int(state[POSITION])) if state[REPEATED] else None
         summary = StreamSummary(
             repeated_position=twice,
@@ -177,8 +196,13 @@ def _worker(census: Census, plan: p.Plan) -> Callable[[Batches], Batches]:
             inversions=int(state[INVERSIONS]),
             reach={int(at): int(reach[at]) for at in np.flatnonzero(reach >= 0)},
         )
-        yield pa.RecordBatch.from_pydict(
-            {"summary": pa.array([msgspec.msgpack.encode(summary)], pa.binary())}
-        )
+        yield p.block(p.SUMMARY, 0, 0, msgspec.msgpack.encode(summary))
 
     return work
+
+
+def _steps(records: p.Records, judged: Bools, numbers: p.EventNumbers) -> p.Records:
+    steps = np.empty(int(judged.sum()), p.STEP)
+    steps["subscriber"] = records["subscriber"][judged]
+    steps["event"] = numbers.number(records["event"][judged])
+    return steps

@@ -7,11 +7,13 @@ from typing import Any, Literal
 import msgspec
 
 from unisono.errors import BadInput
+from unisono.trace.schema import GLOBAL_ORDER
 
 Verdict = Literal["valid", "unknown", "invalid"]
 
 CHECKS = (
     "total-order",
+    GLOBAL_ORDER,
     "fifo",
     "topic-fifo",
     "duplicates",
@@ -99,6 +101,12 @@ def sentence(check: str, witness: dict[str, Any]) -> str:
         return (
             f"{a} heard {x} before {y} (positions {ax}, {ay}), "
             f"{b} heard {y} before {x} (positions {by}, {bx})"
+        )
+    if check == GLOBAL_ORDER:
+        return ", ".join(
+            f"{step['subscriber']} heard {step['events'][0]} before {step['events'][1]} "
+            f"(positions {step['positions'][0]}, {step['positions'][1]})"
+            for step in witness["cycle"]
         )
     who = witness["subscriber"]
     if check in ("fifo", "topic-fifo"):

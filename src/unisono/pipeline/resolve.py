@@ -19,14 +19,12 @@ import numpy as np
 from unisono.pipeline import event_kernel as k
 from unisono.pipeline import plan as p
 from unisono.pipeline.census import Census
-from unisono.pipeline.kernel import Bools, Ints, Longs, bucket_rows, ints, longs
+from unisono.pipeline.kernel import Bools, Ints, Longs, ints, longs
 from unisono.trace.schema import IN_ORDER, STATUSES
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-_RECORDS_PER_BLOCK = 25_000  # about a megabyte
 
 
 class Missed(msgspec.Struct, frozen=True):
@@ -41,6 +39,7 @@ class Missed(msgspec.Struct, frozen=True):
 class EventSummary(msgspec.Struct, frozen=True):
     """What one partition found; sums and minima of these are what the trace holds."""
 
+    events: dict[int, int]  # by partition: how many event ids it has
     published_twice: str | None
     duplicates: int
     phantoms: int
@@ -107,8 +106,8 @@ def resolve(
 
 
 def summaries(blocks: DataFrame) -> list[EventSummary]:
-    found = blocks.where(f"kind = {p.SUMMARY}").select("payload").collect()
-    return [msgspec.msgpack.decode(row.payload, type=EventSummary) for row in found]
+    found = p.payloads(blocks, p.SUMMARY)
+    return [msgspec.msgpack.decode(payload, type=EventSummary) for payload in found]
 
 
 @dataclass(frozen=True)
@@ -140,28 +139,43 @@ def _worker(
             return
         table = pa.Table.from_batches(held).combine_chunks()
         held.clear()
-        encoded = table["event_id"].chunk(0).dictionary_encode()
-        code, tag = ints(encoded.indices), ints(table["tag"])
-        publication, start, rows, again = k.group_by_event(code, tag, len(encoded.dictionary))
+        names, code = _number(table["event_id"].chunk(0))
+        tag = ints(table["tag"])
+        publication, start, rows, again = k.group_by_event(code, tag, len(names))
         part = _Partition(
-            encoded.dictionary, code, tag, longs(table["number"]), longs(table["at_us"]),
+            names, code, tag, longs(table["number"]), longs(table["at_us"]),
             publication, start, rows,
         )  # fmt: skip
-        judged, reference_us, summary = _settle(part, again, census, deadline_us, settle_us)
         context = TaskContext.get()
-        base = (context.partitionId() if context else 0) << 32
-        records = _records(part, judged, reference_us, plan, base, ordered)
-        yield _block(p.SUMMARY, 0, 0, msgspec.msgpack.encode(summary))
+        number = context.partitionId() if context else 0
+        judged, reference_us, summary = _settle(part, again, census, deadline_us, settle_us)
+        summary = msgspec.structs.replace(summary, events={number: len(names)})
+        yield p.block(p.SUMMARY, 0, 0, msgspec.msgpack.encode(summary))
+        records = _records(part, judged, reference_us, plan, number << 32, ordered)
         chunk = plan.chunk_of(records["subscriber"], records["position"])
-        yield from _blocks(p.BY_CHUNK, chunk, plan.partition_of_chunk, records)
+        for key, payload in p.pack(chunk, plan.chunks, records):
+            yield p.block(p.BY_CHUNK, key, int(plan.partition_of_chunk[key]), payload)
         records = records[records["source"] != p.NOT_JUDGED]
+        holders = np.bincount(records["event"] & 0xFFFFFFFF, minlength=len(names))
+        yield p.block(p.HOLDERS, number, 0, holders.astype("<i4").tobytes())
         places = np.empty(records.size, p.PLACE)
         for name in p.PLACE.names or ():
             places[name] = records[name]
-        nowhere = np.zeros(plan.cells, np.int32)  # known only after the pass by subscriber
-        yield from _blocks(p.BY_CELL, p.column(records, "cell"), nowhere, places)
+        for key, payload in p.pack(p.column(records, "cell"), plan.cells, places):
+            yield p.block(p.BY_CELL, key, 0, payload)
 
     return work
+
+
+def _number(event_id: Any) -> tuple[Any, Ints]:
+    """The names in sorted order, and each row's name by number: the same in every attempt."""
+    import pyarrow.compute as pc
+
+    encoded = event_id.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary)
+    rank = np.empty(len(order), np.int32)
+    rank[order.to_numpy()] = np.arange(len(order), dtype=np.int32)
+    return encoded.dictionary.take(order), rank[ints(encoded.indices)]
 
 
 def _settle(
@@ -180,6 +194,7 @@ def _settle(
             subscribers, settle_us,
         )  # fmt: skip
     summary = EventSummary(
+        events={},
         published_twice=part.names[int(part.code[again])].as_py() if again >= 0 else None,
         duplicates=int(counts[k.DUPLICATES]),
         phantoms=int(counts[k.PHANTOMS]),
@@ -244,25 +259,3 @@ def _records(
     records["reference_us"] = reference_us[event]
     records["publisher_seq"] = np.where(published >= 0, part.number[published], 0)
     return records
-
-
-def _blocks(kind: int, key: Ints, part_of_key: Ints, records: p.Records) -> Batches:
-    start, rows = bucket_rows(key, part_of_key.size)
-    records = records[rows]
-    for at in np.flatnonzero(np.diff(start)):
-        for low in range(int(start[at]), int(start[at + 1]), _RECORDS_PER_BLOCK):
-            high = min(low + _RECORDS_PER_BLOCK, int(start[at + 1]))
-            yield _block(kind, int(at), int(part_of_key[at]), records[low:high].tobytes())
-
-
-def _block(kind: int, key: int, part: int, payload: bytes) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_pydict(
-        {
-            "kind": pa.array([kind], pa.int32()),
-            "key": pa.array([key], pa.int32()),
-            "part": pa.array([part], pa.int32()),
-            "payload": pa.array([payload], pa.binary()),
-        }
-    )

@@ -77,3 +77,6 @@ STATUSES = (IN_ORDER, OUT_OF_ORDER, LATE, GAP_SKIPPED, DUPLICATE)
 
 # Deliveries over which order is judged: those that claim to be in order.
 JUDGED = (IN_ORDER, LATE)
+
+# The check that one order fits all subscribers. Who promises total-order promises this as well.
+GLOBAL_ORDER = "global-order"
