@@ -39,7 +39,12 @@ class World:
     """Runs nodes over a simulated event service. A pure function of nodes, wan and seed."""
 
     def __init__(
-        self, names: Sequence[str], wan: Wan, seed: int, recorder: Recorder, observer: Observer
+        self,
+        names: Sequence[str],
+        wan: Wan | Links,
+        seed: int,
+        recorder: Recorder,
+        observer: Observer,
     ) -> None:
         self.now = 0
         self.nodes: dict[str, Node] = {}
@@ -51,7 +56,7 @@ class World:
         self._tie = 0
         self._timers: dict[tuple[str, str], int] = {}
         self._left: dict[str, Node] = {}
-        links = Links(wan, seed, stream(seed, "delays"))
+        links = wan if isinstance(wan, Links) else Links(wan, seed, stream(seed, "delays"))
         self._service = TreeService(names, links, seed, self.at, self._reach)
 
     # Time.
