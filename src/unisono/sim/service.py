@@ -56,7 +56,7 @@ class TreeService:
     def _hop(
         self, source: str, target: str, topic: str, frame: bytes, now: int, then: Reach
     ) -> None:
-        at = self._links.arrival_us(source, target, now)
+        at = self._links.arrival_us(source, target, now, len(frame))
         self._at(at, lambda when: then(target, topic, frame, when))
 
     def _down(self, node: str, topic: str, frame: bytes, now: int) -> None:
