@@ -22,7 +22,8 @@ ALLOWED = {
     "net": {"core", "qos", "ens", "net", "trace", "errors", "version"},
     "pipeline": {"pipeline", "trace.schema", "errors", "experiments.registry"},
     "report": {"report", "errors"},
-    "experiments": {"experiments", "sim", "pipeline", "report", "errors"},
+    "cases": {"cases", "core", "qos", "sim", "net", "trace", "errors"},
+    "experiments": {"experiments", "cases", "core", "qos", "sim", "pipeline", "report", "errors"},
     "bench": {"bench", "pipeline", "trace", "errors", "version"},
 }
 # Pure code takes time and randomness from outside and does no I/O: what is simulated is what ships.

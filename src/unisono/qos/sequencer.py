@@ -6,7 +6,7 @@ the sequencer numbers it and sends it to the whole group - on one group topic of
 or, with `members`, one copy to each over point-to-point channels (JGroups over TCP). Every node
 receives every event and discards the topics it does not hold: that is the price.
 
-Not guaranteed: anything when a message is lost (whoever misses a number waits for it for ever), when
+Not guaranteed: anything when a message is lost (who misses a number waits for it for ever), when
 the sequencer stops, or for nodes that come after the first event; the order of one publisher's
 events where links do not keep it. Thesis: figure 3.24 and section 4.4.
 """
