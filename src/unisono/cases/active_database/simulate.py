@@ -227,10 +227,15 @@ class CaseRun:
             "sends": sends / max(1, events),
             "controls": traffic["controls"] / max(1, events),
             "busiest": traffic["busiest"] / max(1, events),
+            "unwanted": self._unwanted() / max(1, events),
             "refused": sum(sum(r.refused.values()) for r in self.replicas.values()),
             "equal": self._equal(),
         }
         return result | self._windows(start)
+
+    def _unwanted(self) -> int:
+        """Events that reached nodes whose replicas do not hold the category."""
+        return sum(node.ignored["not subscribed"] for node in self.world.nodes.values())
 
     def _holders(self, topic: str) -> list[str]:
         return [name for name in self.names if topic in self.held(name)]
