@@ -16,7 +16,7 @@ from support.servers import NatsServer
 from unisono.cases.active_database.simulate import Case, CaseRun, run_case
 from unisono.cases.active_database.windows import pair_windows
 
-SHORT = Case(duration_s=6)
+SHORT = Case(duration_s=5)
 EVERYONE = 9  # a fan-out that misses nobody
 
 

@@ -40,6 +40,7 @@ PROTOCOLS: dict[str, Case] = {
     "uec-2": Case(protocol="uec", coalition=2, service_ms=SERVICE_MS),
     "uec-3": Case(protocol="uec", coalition=3, service_ms=SERVICE_MS),
     "uec-1-fast": Case(protocol="uec", coalition=1),
+    "uec-3-fast": Case(protocol="uec", coalition=3),
 }
 
 SETTING = (
