@@ -23,7 +23,17 @@ ALLOWED = {
     "pipeline": {"pipeline", "trace.schema", "errors", "experiments.registry"},
     "report": {"report", "errors"},
     "cases": {"cases", "core", "qos", "sim", "net", "trace", "errors"},
-    "experiments": {"experiments", "cases", "core", "qos", "sim", "pipeline", "report", "errors"},
+    "experiments": {
+        "experiments",
+        "cases",
+        "core",
+        "qos",
+        "sim",
+        "trace",
+        "pipeline",
+        "report",
+        "errors",
+    },
     "bench": {"bench", "pipeline", "trace", "errors", "version"},
 }
 # Pure code takes time and randomness from outside and does no I/O: what is simulated is what ships.

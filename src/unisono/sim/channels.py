@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -79,7 +80,8 @@ class SiteLinks(Links):
     """Nodes of one site talk over `lan`, nodes of different sites over `wan`.
 
     With `uplink_kbit_s`, whatever a node sends waits for its uplink, one message after the other,
-    each for its own size and `header_bytes`. `sent` counts the messages between different nodes.
+    each for its own size and `header_bytes`. `sent` counts the messages between different nodes,
+    `busy_us` the time that each uplink was in use.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class SiteLinks(Links):
         self._header_bytes = header_bytes
         self._free_us: dict[str, int] = {}  # when a node's uplink has sent what it was given
         self.sent = 0
+        self.busy_us: Counter[str] = Counter()
 
     def arrival_us(self, source: str, target: str, now: int, size: int = 0) -> int:
         if source == target:
@@ -106,8 +109,10 @@ class SiteLinks(Links):
         self.sent += 1
         if self._uplink_kbit_s is not None:
             bits = 8 * (size + self._header_bytes)
-            now = max(now, self._free_us.get(source, 0)) + round(1000 * bits / self._uplink_kbit_s)
+            busy_us = round(1000 * bits / self._uplink_kbit_s)
+            now = max(now, self._free_us.get(source, 0)) + busy_us
             self._free_us[source] = now
+            self.busy_us[source] += busy_us
         if self._site_of[source] == self._site_of[target]:
             return self._local.arrival_us(source, target, now)
         return super().arrival_us(source, target, now)
