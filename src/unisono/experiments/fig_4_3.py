@@ -23,7 +23,7 @@ from unisono.experiments.data_centres import (
 )
 from unisono.experiments.registry import Claim, Experiment, Table
 
-RATES = (1, 5, 10, 25, 50, 75, 100)
+RATES = (1, 5, 10, 25, 50, 100)
 COMPARED = ("to-paper", "to-exact", "uec-1", "uec-2", "uec-3", "uec-1-fast")
 
 

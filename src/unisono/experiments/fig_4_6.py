@@ -18,7 +18,7 @@ from unisono.experiments.data_centres import (
 )
 from unisono.experiments.registry import Claim, Experiment, Table
 
-BUFFERS = (0, 2, 5, 10, 20, 40, 70, 100)
+BUFFERS = (0, 5, 10, 20, 40, 70, 100)
 STAMPS = ("paper", "exact")
 PAPER_RESIDUAL = 0.21
 _TOLERANCE = 0.05  # "a mean value of 21 %"

@@ -57,7 +57,7 @@ class Database:
         try:
             run(
                 "INSERT INTO applied VALUES "
-                "(?, ?, (SELECT coalesce(max(number), 0) + 1 FROM undo_log))",
+                "(?, ?, ifnull((SELECT max(number) FROM undo_log), 0) + 1)",
                 (self.applied + 1, event_id),
             )
             for sql, values in statements:

@@ -25,7 +25,8 @@ CREATE TABLE orders (
 );
 CREATE TABLE customers (name TEXT PRIMARY KEY, ordered INTEGER NOT NULL, refused INTEGER NOT NULL);
 CREATE TABLE audit (
-    number INTEGER PRIMARY KEY, category TEXT NOT NULL, item TEXT NOT NULL,
+    number INTEGER PRIMARY KEY, -- given NULL, SQLite takes the greatest and one more
+    category TEXT NOT NULL, item TEXT NOT NULL,
     before INTEGER NOT NULL, after INTEGER NOT NULL
 );
 CREATE TABLE alerts (
@@ -50,14 +51,12 @@ CREATE TRIGGER order_counted AFTER INSERT ON orders WHEN {_ACTIVE} BEGIN
             ordered = ordered + excluded.ordered, refused = refused + excluded.refused;
 END;
 CREATE TRIGGER stock_changed AFTER UPDATE OF quantity ON stock WHEN {_ACTIVE} BEGIN
-    INSERT INTO audit VALUES (
-        (SELECT coalesce(max(number), 0) + 1 FROM audit),
-        new.category, new.item, old.quantity, new.quantity
-    );
+    INSERT INTO audit VALUES (NULL, new.category, new.item, old.quantity, new.quantity);
     DELETE FROM alerts
         WHERE category = new.category AND item = new.item AND new.quantity >= {LOW_STOCK};
     INSERT OR IGNORE INTO alerts
-        SELECT new.category, new.item, max(number) FROM audit HAVING new.quantity < {LOW_STOCK};
+        SELECT new.category, new.item, (SELECT max(number) FROM audit)
+        WHERE new.quantity < {LOW_STOCK};
 END;
 """
 
