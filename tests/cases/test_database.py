@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from unisono.cases.active_database.database import Database
 from unisono.cases.active_database.replica import Replica
-from unisono.cases.active_database.simulate import random_transaction
 from unisono.cases.active_database.transactions import (
     Order,
     Restock,
@@ -21,6 +20,7 @@ from unisono.cases.active_database.transactions import (
     encode,
     statements,
 )
+from unisono.cases.active_database.workload import random_transaction
 from unisono.core.events import Delivery, Status
 from unisono.errors import BadInput
 from unisono.qos.sequencer import ALL

@@ -92,6 +92,15 @@ def test_a_full_inbox_discards_and_the_rest_is_served_one_by_one() -> None:
     assert [number for number, _ in heard] == [1, 2, 3]
 
 
+def test_what_was_forgotten_may_come_again() -> None:
+    node = layer(remembered=1)
+    heard = [
+        notified(list(node.receive(Rumour(event(name, number)), "n1", 0)))
+        for name, number in (("x", 1), ("y", 2), ("y", 2), ("x", 1))
+    ]
+    assert [len(each) for each in heard] == [1, 1, 0, 1]
+
+
 def test_what_is_not_of_the_protocol_changes_nothing() -> None:
     node = layer()
     assert list(node.receive(Request(event("x")), "p", 0)) == []

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 
 import msgspec
 
+from unisono.core.effects import Notify, Send
+from unisono.core.events import Event, Status
 from unisono.experiments.data_centres import (
     MEASURES,
     PAPER_BUFFER,
@@ -22,6 +25,8 @@ from unisono.experiments.data_centres import (
     verdict,
 )
 from unisono.experiments.registry import Claim, Experiment, Table
+from unisono.qos.sequencer import ALL
+from unisono.qos.uec import Request, UnconsciousConsistency
 
 RATES = (1, 5, 10, 25, 50, 100)
 COMPARED = ("to-paper", "to-exact", "uec-1", "uec-2", "uec-3", "uec-1-fast")
@@ -31,6 +36,28 @@ def simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
     protocol, _, rate = setting.partition("@")
     case = msgspec.structs.replace(PROTOCOLS[protocol], rate_per_s=float(rate))
     return measure(case, seed, quick)
+
+
+def text_example() -> tuple[list[int], list[int]]:
+    """Section 4.3.2: p2 numbers three events, p3 one, p1 one. Numbers; those rolled back for."""
+    members = ("p1", "p2", "p3")
+    nodes = (*members, "replica")
+    layers = {
+        node: UnconsciousConsistency(node, nodes, members, Random(0), fanout=3) for node in nodes
+    }
+    layers["replica"].subscribe(["t"], None, 0)
+    numbers, late = [], []
+    for index, sequencer in enumerate(("p2", "p2", "p2", "p3", "p1")):
+        event = Event(f"e{index}", "t", b"", "client", index, 0)
+        for sent in layers[sequencer].receive(Request(event), "client", 0):
+            if not isinstance(sent, Send) or sent.to != "replica":
+                continue
+            for heard in layers["replica"].receive(sent.message, sequencer, 0):
+                if isinstance(heard, Notify) and heard.event.stamp is not None:
+                    numbers.append(heard.event.stamp[ALL])
+                    if heard.status is Status.OUT_OF_ORDER:
+                        late.append(numbers[-1])
+    return numbers, late
 
 
 def claims(table: Table) -> list[Claim]:
@@ -53,7 +80,14 @@ def claims(table: Table) -> list[Claim]:
             )
         )
     low, high = RATES.index(1), RATES.index(100)
+    numbers, late = text_example()
     found += [
+        Claim(
+            "the text's example: p2, p2, p2, p3, p1 number 2, 5, 8, 3, 1: two rollbacks",
+            "2, 5, 8, 3, 1; two",
+            f"{', '.join(map(str, numbers))}; rolled back for {', '.join(map(str, late))}",
+            verdict(numbers == [2, 5, 8, 3, 1] and late == [3, 1]),
+        ),
         Claim(
             "TO (printed stamps) is below UEC-1 at a low rate",
             "below",

@@ -9,6 +9,7 @@ place: the replica rolls back to before it and replays. docs/active-database.md 
     database.py      one SQLite database that can undo its latest transactions
     journal.py       the order of transactions, and the place of a late one in it
     replica.py       a replica: deliveries in, transactions applied, rolled back, replayed
+    workload.py      clients that ask for things at random
     windows.py       for how long replicas contradicted each other
     simulate.py      data centres in the simulator, under each protocol, measured
     __main__.py      replicas over a real bus: python -m unisono.cases.active_database

@@ -15,8 +15,8 @@ from random import Random
 
 from unisono.cases.active_database.database import IN_MEMORY
 from unisono.cases.active_database.replica import Replica
-from unisono.cases.active_database.simulate import random_transaction
 from unisono.cases.active_database.transactions import encode
+from unisono.cases.active_database.workload import random_transaction
 from unisono.errors import UnisonoError
 from unisono.net.bus import Bus
 from unisono.net.connect import connect

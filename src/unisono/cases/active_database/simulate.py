@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cmp_to_key
-from random import Random
 from statistics import fmean
 from typing import ClassVar, Literal
 
@@ -16,14 +15,9 @@ import msgspec
 
 from unisono.cases.active_database.journal import Entry, precedes
 from unisono.cases.active_database.replica import Replica
-from unisono.cases.active_database.transactions import (
-    Order,
-    Restock,
-    Stocktake,
-    Transaction,
-    encode,
-)
+from unisono.cases.active_database.transactions import Transaction, encode
 from unisono.cases.active_database.windows import windows
+from unisono.cases.active_database.workload import random_transaction
 from unisono.core.effects import Arrive, Transmit
 from unisono.core.entropy import stream
 from unisono.core.events import INBOX, Delivery
@@ -40,8 +34,6 @@ from unisono.sim.world import World
 from unisono.trace.memory import NullRecorder
 
 SECOND = 1_000_000
-_ITEMS = 5  # per category
-_CUSTOMERS = 20
 _SYNC_S = 10.0  # how often the databases follow their journals
 
 
@@ -170,8 +162,10 @@ class CaseRun:
         for name in self.names:
             world.subscribe(name, self.held(name), "held")
         world.run(3600 * SECOND, stop=lambda: not world.pending)
-        sent, meters = self.links.sent, [meter.messages for meter in self.meters.values()]
-        taken = {name: meter.taken for name, meter in self.meters.items()}
+        assert not world.pending, "not everybody could subscribe"
+        self.links.sent = 0
+        for meter in self.meters.values():
+            meter.messages = meter.taken = 0
         start = world.now
         end = start + round(self.case.duration_s * SECOND)
         for name in self.names:
@@ -180,10 +174,7 @@ class CaseRun:
             world.at(at, lambda now: self._sync())
         world.run(end + 3600 * SECOND)
         assert not world.errors and not world.pending, "the run did not come to rest"
-        controls = sum(meter.messages for meter in self.meters.values()) - sum(meters)
-        busiest = max(meter.taken - taken[name] for name, meter in self.meters.items())
-        traffic = {"hops": self.links.sent - sent, "controls": controls, "busiest": busiest}
-        return self._measure(start, traffic)
+        return self._measure(start)
 
     def _sync(self) -> None:
         for replica in self.replicas.values():
@@ -208,15 +199,15 @@ class CaseRun:
 
     # What came out.
 
-    def _measure(self, start: int, traffic: Mapping[str, int]) -> dict[str, float]:
+    def _measure(self, start: int) -> dict[str, float]:
         events = len(self.published_us)
         expected = self._expected()
         notified = sum(map(len, self.notified_us.values()))
         rollbacks = sum(replica.rollbacks for replica in self.replicas.values())
         undone = sum(replica.undone for replica in self.replicas.values())
-        # Events of total order travel on the tree; those of the gossip as controls.
-        gossip = self.case.protocol == "uec"
-        sends = traffic["controls"] if gossip else traffic["hops"] - traffic["controls"]
+        # Messages to single nodes carry the event itself, except in total order.
+        single = sum(meter.messages for meter in self.meters.values())
+        controls = single if self.case.protocol == "total" else 0
         result = {
             "events": events,
             "rollbacks": rollbacks / max(1, notified),
@@ -224,9 +215,9 @@ class CaseRun:
             "undone": undone / max(1, notified),
             "lost": 1 - notified / max(1, expected),
             "latency_ms": self._latency_ms(),
-            "sends": sends / max(1, events),
-            "controls": traffic["controls"] / max(1, events),
-            "busiest": traffic["busiest"] / max(1, events),
+            "sends": (self.links.sent - controls) / max(1, events),
+            "controls": controls / max(1, events),
+            "busiest": max(m.taken for m in self.meters.values()) / max(1, events),
             "unwanted": self._unwanted() / max(1, events),
             "refused": sum(sum(r.refused.values()) for r in self.replicas.values()),
             "equal": self._equal(),
@@ -290,17 +281,6 @@ def _compare(e: Entry, f: Entry) -> int:
     if e.event_id == f.event_id:
         return 0
     return -1 if precedes(e, f) else 1
-
-
-def random_transaction(rng: Random) -> Transaction:
-    """Mostly orders; now and then goods come in, rarely somebody counts."""
-    item = f"item{rng.randrange(_ITEMS)}"
-    kind = rng.random()
-    if kind < 0.7:
-        return Order(item, f"customer{rng.randrange(_CUSTOMERS)}", rng.randint(1, 10))
-    if kind < 0.97:
-        return Restock(item, rng.randint(1, 30))
-    return Stocktake(item, rng.randint(0, 50))
 
 
 def run_case(case: Case, seed: int) -> Mapping[str, float]:
