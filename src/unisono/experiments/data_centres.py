@@ -20,6 +20,7 @@ MEASURES = (
     "busiest",
     "unwanted",
     "inconsistent",
+    "disordered",
     "window_ms",
     "longest_ms",
     "refused",

@@ -261,7 +261,7 @@ class CaseRun:
     def _windows(self, start: int) -> dict[str, float]:
         """Mean over the sets; the longest window of any."""
         end = max((max(t.values(), default=0) for t in self.notified_us.values()), default=0) + 1
-        found = []
+        found, disordered = [], []
         for members in self._sets():
             held = set(self.held(members[0]))
             own = [entry for entry in self.entries.values() if entry.topic in held]
@@ -269,8 +269,11 @@ class CaseRun:
             applied = {name: self.notified_us[name] for name in members}
             order = [entry.event_id for entry in own]
             found.append(windows(order, applied, start, max(end, start + 1)))
+            everywhere = [event for event in order if all(event in t for t in applied.values())]
+            disordered.append(windows(everywhere, applied, start, max(end, start + 1)).share)
         return {
             "inconsistent": fmean(each.share for each in found),
+            "disordered": fmean(disordered),  # as if only what all replicas got had been published
             "windows": fmean(each.count for each in found),
             "window_ms": fmean(each.mean_ms for each in found),
             "longest_ms": max(each.longest_ms for each in found),
