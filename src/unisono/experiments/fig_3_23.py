@@ -88,7 +88,8 @@ EXPERIMENT = Experiment(
     assumed=(
         *SETTING,
         "the text's measure (events published and notified to all in a second) is read as: in the "
-        "same second of the clock; the share notified within 1 s of publication is given, too",
+        "same second of a clock that starts at any time; the share notified within 1 s of "
+        "publication is given, too",
         "ten nodes; a drop is 5 points or more from 5 to 100 events/s",
     ),
     settings=tuple(f"{model}@{rate}" for model in MODELS for rate in RATES),
