@@ -15,6 +15,7 @@ from support.servers import NatsServer
 
 from unisono.cases.active_database.simulate import Case, CaseRun, run_case
 from unisono.cases.active_database.windows import pair_windows
+from unisono.errors import BadInput
 
 SHORT = Case(duration_s=5)
 EVERYONE = 9  # a fan-out that misses nobody
@@ -79,6 +80,13 @@ def test_overload_makes_gossip_lose_events() -> None:
     case = msgspec.structs.replace(SHORT, protocol="uec", rate_per_s=100, service_ms=10)
     result = run_case(case, 1)
     assert result["lost"] > 0.1 and result["equal"] == 0
+
+
+def test_impossible_cases_are_refused() -> None:
+    with pytest.raises(BadInput, match="divide"):
+        Case(topics=5, sets=2)
+    with pytest.raises(BadInput, match="coalition"):
+        Case(protocol="uec", coalition=11)
 
 
 def test_sets_hold_different_categories() -> None:

@@ -58,7 +58,7 @@ UEC_SETTING = (
     f"UEC: push gossip, each node passes an event it hears for the first time to 5 others; "
     f"{SERVICE_MS:g} ms to serve a message and an inbox of 100 - the text gives neither; it says "
     "that events are discarded from 50 events/s on, which takes about 4 ms. uec-1-fast serves in "
-    "no time",
+    "no time. Sequencers alternate between the centres",
 )
 
 

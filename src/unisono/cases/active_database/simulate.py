@@ -24,6 +24,7 @@ from unisono.core.events import INBOX, Delivery
 from unisono.core.layer import Effects, FrameLayer, Layer
 from unisono.core.limits import Limits
 from unisono.core.node import Node
+from unisono.errors import BadInput
 from unisono.qos.membership import Membership, View
 from unisono.qos.sequencer import Sequencer
 from unisono.qos.total_order.layer import TotalOrder
@@ -56,6 +57,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     shared: int = 0  # categories that each set holds of its neighbour's, too
     duration_s: float = 300.0
     eager: bool = False  # databases follow every delivery, not every ten seconds
+
+    def __post_init__(self) -> None:
+        if self.topics % self.sets or self.replicas % self.sets:
+            raise BadInput(f"{self.sets} sets must divide the topics and the replicas of a site")
+        if not 1 <= self.coalition <= self.sites * self.replicas:
+            raise BadInput(f"a coalition of {self.coalition} needs as many replicas")
 
 
 class Meter(FrameLayer):
