@@ -89,11 +89,11 @@ def plot(table: Table, path: Path) -> None:
     from unisono.report.plots import bars
 
     values = {
-        f"{protocol.split('-')[0]} {shape}": table[f"{protocol}@{shape}"]["latency_ms_mean"]
-        for shape in SHAPES
-        for protocol in ("to-exact", "sequencer")
+        f"{short} {shape}": table[f"{protocol}@{shape}"]["latency_ms_mean"]
+        for shape in (SHAPES[1], SHAPES[-1])
+        for short, protocol in (("TO", "to-exact"), ("sequencer", "sequencer"))
     }
-    bars(values, "latency (ms)", path)
+    bars(values, "latency (ms), centres x sets", path)
 
 
 EXPERIMENT = Experiment(
