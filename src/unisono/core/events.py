@@ -60,6 +60,7 @@ class Delivery(msgspec.Struct, frozen=True):
     position: int  # this subscriber's notification order, from 0
     published_us: int
     delivered_us: int
+    stamp: Stamp | None = None  # its place in the order, for whoever has to put late events there
 
     @property
     def latency_us(self) -> int:

@@ -271,6 +271,7 @@ class Node:
             position=self._position,
             published_us=event.published_us,
             delivered_us=now,
+            stamp=event.stamp,
         )
         self._position += 1
         out.append(Record(schema.DELIVERIES, row))

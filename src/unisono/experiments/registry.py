@@ -19,6 +19,7 @@ from unisono.errors import BadInput
 
 MET = "met"
 NOT_MET = "not met"
+UNKNOWN = "unknown"  # it hangs on something that the paper does not give
 
 # setting -> figures of the sweep's summary, such as agreement_mean
 Table = Mapping[str, Mapping[str, float]]

@@ -76,7 +76,7 @@ class TreeService:
     def _hop(
         self, source: str, target: str, topic: str, frame: bytes, now: int, then: Reach
     ) -> None:
-        at = self._links.arrival_us(source, target, now)
+        at = self._links.arrival_us(source, target, now, len(frame))
         if topic.startswith(RESERVED) or not self._only_messages:
             if self._weather.is_cut(source, target):
                 return

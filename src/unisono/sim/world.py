@@ -44,7 +44,7 @@ class World:
     def __init__(
         self,
         names: Sequence[str],
-        wan: Wan,
+        wan: Wan | Links,
         seed: int,
         recorder: Recorder,
         observer: Observer,
@@ -63,7 +63,7 @@ class World:
         self._timers: dict[tuple[str, str], int] = {}
         self._left: dict[str, Node] = {}
         self.disks: dict[str, dict[str, bytes]] = {}  # of nodes that have one
-        links = Links(wan, seed, stream(seed, "delays"))
+        links = wan if isinstance(wan, Links) else Links(wan, seed, stream(seed, "delays"))
         self.weather = weather or Weather()
         self._paused: dict[str, int] = {}  # node -> until when
         self._torn: dict[str, float] = {}  # nodes that crash in the middle of what they do next
