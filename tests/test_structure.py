@@ -18,12 +18,12 @@ ALLOWED = {
     "qos": {"core", "qos", "errors"},
     "ens": {"core", "ens", "errors"},
     "trace": {"trace", "errors"},
-    "sim": {"core", "qos", "sim", "trace", "errors", "version"},
+    "sim": {"core", "qos", "sim", "trace", "errors", "version", "compiled"},
     "net": {"core", "qos", "ens", "net", "trace", "errors", "version"},
-    "pipeline": {"pipeline", "trace.schema", "errors", "experiments.registry"},
+    "pipeline": {"pipeline", "trace.schema", "errors", "experiments.registry", "compiled"},
     "report": {"report", "errors"},
     "experiments": {"experiments", "sim", "pipeline", "report", "errors"},
-    "bench": {"bench", "pipeline", "trace", "errors", "version"},
+    "bench": {"bench", "pipeline", "sim", "trace", "errors", "version", "compiled"},
 }
 # Pure code takes time and randomness from outside and does no I/O: what is simulated is what ships.
 PURE = ("core", "qos")
