@@ -239,12 +239,22 @@ def _tables(plan: Plan, base: Words) -> Tables:
         np.zeros((topics, topics) if window else (1, 1), np.int32),
         place,
         related,
-        *subscriber_tables(*plan.subscriptions, topics),
+        *subscriber_tables(*_heard(plan), topics),
         filled(SLOT, 0),
         filled(NOTIFICATION, _notifications(plan) if plan.log else 0),
     )
     run["free_slot"] = NONE
     return add_slots(tables, 1024)
+
+
+def _heard(plan: Plan) -> tuple[Longs, Ints]:
+    """The subscriptions without topics that nobody publishes on: those never hold anything up."""
+    start, topic = plan.subscriptions
+    used = np.zeros(plan.order.size, np.bool_)
+    used[plan.publications[1]] = True
+    kept = used[topic]
+    before = np.concatenate(([0], np.cumsum(kept)))
+    return before[start].astype(np.int64), topic[kept]
 
 
 def _notifications(plan: Plan) -> int:

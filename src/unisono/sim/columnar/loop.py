@@ -62,6 +62,9 @@ def go(
     related: Words,
     node: Table,
     pair: Table,
+    topic_of: Ints,
+    upto: Ints,
+    clock: Ints,
     pair_of: Matrix,
     slot: Table,
     log: Table,
@@ -131,10 +134,43 @@ def go(
                 send(due, first, last, queue, link, key, delay_us, net, kind, what, at, hop, now)
             if kind == CLOSE:
                 run[0].change_messages += 1
-                closed(run, event, stamp, place, number, node, pair, slot, log, at, what, now)
+                closed(
+                    run,
+                    event,
+                    stamp,
+                    place,
+                    number,
+                    node,
+                    pair,
+                    topic_of,
+                    upto,
+                    clock,
+                    slot,
+                    log,
+                    at,
+                    what,
+                    now,
+                )
             elif pair_of[at, event[what].topic] != NONE:
                 own = pair_of[at, event[what].topic]
-                arrive(run, event, stamp, place, number, node, pair, slot, log, at, own, what, now)
+                arrive(
+                    run,
+                    event,
+                    stamp,
+                    place,
+                    number,
+                    node,
+                    pair,
+                    topic_of,
+                    upto,
+                    clock,
+                    slot,
+                    log,
+                    at,
+                    own,
+                    what,
+                    now,
+                )
 
 
 @compiled

@@ -75,15 +75,8 @@ NODE = _record(
     oldest=np.int32,  # its waiting events, by arrival
     newest=np.int32,
 )
-# A node and a topic that it subscribes to.
-PAIR = _record(
-    topic=np.int32,
-    upto=np.int32,  # everything up to here was seen
-    clock=np.int32,  # highest number counted by untagged notifications
-    next_key=np.int32,
-    prev_key=np.int32,
-    first_slot=np.int32,  # its waiting events, by number
-)
+# A node and a topic that it subscribes to: its waiting events, by number.
+PAIR = _record(next_key=np.int32, prev_key=np.int32, first_slot=np.int32)
 # An event that waits at a subscriber; `next` also links the free slots.
 SLOT = _record(event=np.int32, next=np.int32, newer=np.int32, older=np.int32)
 NOTIFICATION = _record(at=np.int64, node=np.int32, event=np.int32, status=np.int32)
@@ -126,6 +119,9 @@ class Tables(NamedTuple):
     related: Words  # by epoch and topic: bits; for printed stamps of epoch 0 only
     node: Table
     pair: Table
+    topic_of: Ints  # by pair
+    upto: Ints  # by pair: everything up to here was seen
+    clock: Ints  # by pair: highest number counted by untagged notifications
     pair_of: Matrix  # by node and topic
     slot: Table
     log: Table  # empty unless asked for
@@ -147,15 +143,18 @@ def event_table(published: Longs, topic: Ints, publisher: Ints) -> Table:
     return table
 
 
-def subscriber_tables(start: Longs, topic: Ints, topics: int) -> tuple[Table, Table, Matrix]:
+def subscriber_tables(
+    start: Longs, topic: Ints, topics: int
+) -> tuple[Table, Table, Ints, Ints, Ints, Matrix]:
+    """From `node` to `pair_of`."""
     nodes = start.size - 1
     node = filled(NODE, nodes, first_key=NONE, last_key=NONE, oldest=NONE, newest=NONE)
     node["start"], node["end"] = start[:-1], start[1:]
     pair = filled(PAIR, topic.size, next_key=NONE, prev_key=NONE, first_slot=NONE)
-    pair["topic"] = topic
     pair_of = np.full((nodes, topics), NONE, np.int32)
     pair_of[np.repeat(np.arange(nodes), np.diff(start)), topic] = np.arange(topic.size)
-    return node, pair, pair_of
+    unseen = np.zeros(topic.size, np.int32)
+    return node, pair, topic.astype(np.int32), unseen, unseen.copy(), pair_of
 
 
 def add_slots(tables: Tables, count: int) -> Tables:
