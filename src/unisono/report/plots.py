@@ -62,13 +62,23 @@ def bars(
 
 
 def curves(
-    lines: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str, path: Path
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    x_label: str,
+    y_label: str,
+    path: Path,
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
 ) -> None:
     """One line per name through its points."""
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(5.4, 3.2))
     for colour, (name, points) in zip(_COLOURS, lines.items(), strict=False):
         axes.plot([x for x, _ in points], [y for _, y in points], label=name, color=colour)
+    if log_x:
+        axes.set_xscale("log")
+    if log_y:
+        axes.set_yscale("log")
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.legend(frameon=False)
