@@ -23,7 +23,16 @@ ALLOWED = {
     "pipeline": {"pipeline", "trace.schema", "errors", "experiments.registry", "compiled"},
     "report": {"report", "errors"},
     "experiments": {"experiments", "sim", "pipeline", "report", "errors"},
-    "bench": {"bench", "pipeline", "sim", "trace", "errors", "version", "compiled"},
+    "bench": {
+        "bench",
+        "pipeline",
+        "sim",
+        "experiments",
+        "trace",
+        "errors",
+        "version",
+        "compiled",
+    },
 }
 # Pure code takes time and randomness from outside and does no I/O: what is simulated is what ships.
 PURE = ("core", "qos")

@@ -7,8 +7,6 @@ for noise): a check that compared all pairs of anything would show here.
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
 import statistics
 import tempfile
@@ -17,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unisono.bench.machine import machine
 from unisono.bench.traces import write_trace
 from unisono.pipeline.audit import audit
 from unisono.pipeline.java import find_java
@@ -49,7 +48,7 @@ def run(
         figures = [_measure(spark, place / str(rows), rows, runs, remark) for rows in sizes]
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    return {"machine": machine(), "audit": summarise(figures)}
+    return {"machine": {**machine(), "java": find_java().version}, "audit": summarise(figures)}
 
 
 def summarise(figures: list[dict[str, Any]]) -> dict[str, Any]:
@@ -101,14 +100,3 @@ def _sort_and_write(spark: SparkSession, place: Path, rows: int) -> None:
     deliveries = spark.read.parquet(str(place / "deliveries"))
     ordered = deliveries.orderBy("subscriber", "position")
     ordered.write.mode("overwrite").parquet(str(place / "sorted"))
-
-
-def machine() -> dict[str, Any]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
-        "cores": cores(),
-        "memory_gb": round(memory / 2**30, 1),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "java": find_java().version,
-    }

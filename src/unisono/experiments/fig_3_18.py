@@ -10,6 +10,7 @@ from unisono.experiments.registry import Claim, Experiment, Table
 
 SETTINGS = ("best-static", "random-static", "dynamic-paper", "dynamic-window")
 DYNAMIC = SETTINGS[2:]
+ASSUMED = (*large.DYNAMIC_ASSUMED, "alpha 0.1, beta 0.2, as the thesis says")
 
 
 def simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
@@ -19,17 +20,7 @@ def simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
     if setting in DYNAMIC:
         adaptive = Adaptive(metric="paper" if setting == "dynamic-paper" else "window")
     order = "popular-first" if setting == "best-static" else "random"
-    result = large.dynamic_run(seed, quick, order, adaptive)
-    latency = (result.latency_us / 1e6).tolist()
-    stamp = result.stamp_bytes.tolist()
-    return {
-        "swaps": result.swaps,
-        "late_latency_s": large.late(latency),
-        "late_median_s": sorted(latency[-100:])[len(latency[-100:]) // 2],
-        "late_bytes": large.late(stamp),
-        **large.bucketed("latency_s", latency, large.DYNAMIC_S),
-        **large.bucketed("bytes", stamp, large.DYNAMIC_S),
-    }
+    return large.dynamic_figures(large.dynamic_run(seed, quick, order, adaptive))
 
 
 def claims(table: Table) -> list[Claim]:
@@ -38,7 +29,7 @@ def claims(table: Table) -> list[Claim]:
     best, random = late["best-static"], late["random-static"]
     found = []
     for setting in DYNAMIC:
-        start = large.curve(table, setting, "latency_s", large.DYNAMIC_S)[0][1]
+        start = large.curve(table, setting, "latency_s")[0][1]
         found += [
             large.claim(
                 f"{setting}: converges to a small latency from a random order",
@@ -55,8 +46,8 @@ def claims(table: Table) -> list[Claim]:
             large.claim(
                 f"{setting}: beats the best static order",
                 "outperforms it",
-                f"{late[setting]:.2f} s against {best:.2f} s (last 100 events; medians "
-                f"{middle[setting]:.2f} s and {middle['best-static']:.2f} s)",
+                f"mean {late[setting]:.2f} s against {best:.2f} s, median {middle[setting]:.2f} s "
+                f"against {middle['best-static']:.2f} s (last 100 events)",
                 late[setting] < best,
             ),
         ]
@@ -64,28 +55,16 @@ def claims(table: Table) -> list[Claim]:
 
 
 def plot(table: Table, path: Path) -> None:
-    from unisono.report.plots import curves
-
-    lines = {
-        setting: large.curve(table, setting, "latency_s", large.DYNAMIC_S) for setting in SETTINGS
-    }
-    curves(lines, "event", "end-to-end latency (s)", path, log_y=True)
+    large.dynamic_plot(table, SETTINGS, "latency_s", "end-to-end latency (s)", path)
 
 
 EXPERIMENT = Experiment(
     id="fig-3.18",
     title="Latency with the adaptive topic order, and with static ones",
     source="thesis section 3.5.2, figure 3.18 (report: figure 18)",
-    assumed=(*large.DYNAMIC_ASSUMED, "alpha 0.1, beta 0.2, as the thesis says"),
+    assumed=ASSUMED,
     settings=SETTINGS,
-    measures=(
-        "swaps",
-        "late_latency_s",
-        "late_median_s",
-        "late_bytes",
-        *large.series("latency_s", large.DYNAMIC_S),
-        *large.series("bytes", large.DYNAMIC_S),
-    ),
+    measures=large.DYNAMIC_MEASURES,
     seeds=large.SEEDS,
     quick_seeds=large.QUICK_SEEDS,
     simulate=simulate,

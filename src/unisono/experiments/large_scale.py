@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from unisono.core.entropy import stream
@@ -147,6 +148,7 @@ def size_plot(lines: Mapping[str, Mapping[int, float]], label: str, path: Path) 
 
 DYNAMIC_NODES, DYNAMIC_TOPICS, DYNAMIC_HELD = 10_000, 1000, 100
 PER_POINT = 10  # events
+LATE = 100  # events at the end of a run, when the order has adapted
 DYNAMIC_S = 500
 DYNAMIC_ASSUMED = (
     *COMMON,
@@ -160,9 +162,21 @@ DYNAMIC_ASSUMED = (
 )
 
 
-def series(name: str, duration_s: int) -> tuple[str, ...]:
+def series(name: str, duration_s: int = DYNAMIC_S) -> tuple[str, ...]:
     """Names of the measures of a curve: one per ten events."""
     return tuple(f"{name}_{point:03d}" for point in range(duration_s // PER_POINT))
+
+
+DYNAMIC_MEASURES = (
+    "swaps",
+    "change_messages",
+    "late_latency_s",
+    "late_median_s",
+    "late_bytes",
+    "late_median_bytes",
+    *series("latency_s"),
+    *series("bytes"),
+)
 
 
 def dynamic_run(
@@ -187,18 +201,33 @@ def dynamic_run(
     )
 
 
+def dynamic_figures(result: Result) -> dict[str, float]:
+    """The measures of a run: curves over its events, and means and medians of the last 100."""
+    latency = (result.latency_us / 1e6).tolist()
+    stamp = result.stamp_bytes.tolist()
+    return {
+        "swaps": result.swaps,
+        "change_messages": int(result.tables.run[0]["change_messages"]),
+        "late_latency_s": fmean(latency[-LATE:]),
+        "late_median_s": median(latency[-LATE:]),
+        "late_bytes": fmean(stamp[-LATE:]),
+        "late_median_bytes": median(stamp[-LATE:]),
+        **bucketed("latency_s", latency, DYNAMIC_S),
+        **bucketed("bytes", stamp, DYNAMIC_S),
+    }
+
+
 def bucketed(name: str, values: Sequence[float], duration_s: int) -> dict[str, float]:
     """The mean of every ten events in a row; the last ones stand in where events are missing."""
-    found: dict[str, float] = {}
-    for point, measure in enumerate(series(name, duration_s)):
-        chunk = values[point * PER_POINT : (point + 1) * PER_POINT]
-        if not len(chunk):
-            chunk = values[-PER_POINT:]
-        found[measure] = float(sum(chunk) / len(chunk))
-    return found
+    return {
+        measure: fmean(values[point * PER_POINT : (point + 1) * PER_POINT] or values[-PER_POINT:])
+        for point, measure in enumerate(series(name, duration_s))
+    }
 
 
-def curve(table: Table, setting: str, name: str, duration_s: int) -> list[tuple[float, float]]:
+def curve(
+    table: Table, setting: str, name: str, duration_s: int = DYNAMIC_S
+) -> list[tuple[float, float]]:
     """Points (event, mean) of a setting."""
     return [
         (PER_POINT * (point + 1), table[setting][f"{measure}_mean"])
@@ -206,7 +235,22 @@ def curve(table: Table, setting: str, name: str, duration_s: int) -> list[tuple[
     ]
 
 
-def late(values: Sequence[float], count: int = 100) -> float:
-    """The mean over the last events."""
-    chunk = values[-count:]
-    return float(sum(chunk) / len(chunk))
+def dynamic_plot(
+    table: Table,
+    settings: Sequence[str],
+    name: str,
+    label: str,
+    path: Path,
+    duration_s: int = DYNAMIC_S,
+) -> None:
+    from unisono.report.plots import curves
+
+    lines = {setting: curve(table, setting, name, duration_s) for setting in settings}
+    curves(lines, "event", label, path, log_y=True)
+
+
+def swaps_claim(which: str, paper: float, swaps: float) -> Claim:
+    text = f"{which}: {paper} swaps on average"
+    return claim(
+        text, f"{paper} (taken as: within a third)", f"{swaps:.1f}", abs(swaps / paper - 1) < 1 / 3
+    )

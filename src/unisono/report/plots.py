@@ -8,7 +8,16 @@ from typing import Any
 
 from unisono.errors import EnvironmentLacks
 
-_COLOURS = ("#8c8c8c", "#c9713b", "#d9a441", "#2b7a78", "#3b5b92", "#7a3b69")
+_COLOURS = (
+    "#8c8c8c",
+    "#c9713b",
+    "#d9a441",
+    "#2b7a78",
+    "#3b5b92",
+    "#7a3b69",
+    "#5a8f29",
+    "#222222",
+)
 
 
 def _pyplot() -> Any:
@@ -73,6 +82,7 @@ def curves(
     """One line per name through its points."""
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(5.4, 3.2))
+    assert len(lines) <= len(_COLOURS), "more lines than colours"
     for colour, (name, points) in zip(_COLOURS, lines.items(), strict=False):
         axes.plot([x for x, _ in points], [y for _, y in points], label=name, color=colour)
     if log_x:
