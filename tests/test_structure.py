@@ -22,7 +22,7 @@ ALLOWED = {
     "net": {"core", "qos", "ens", "net", "trace", "errors", "version"},
     "pipeline": {"pipeline", "trace.schema", "errors", "experiments.registry", "compiled"},
     "report": {"report", "errors"},
-    "experiments": {"experiments", "sim", "pipeline", "report", "errors"},
+    "experiments": {"experiments", "sim", "pipeline", "report", "errors", "core.entropy"},
     "bench": {
         "bench",
         "pipeline",

@@ -39,7 +39,7 @@ def claims(table: Table) -> list[Claim]:
         found += [
             large.claim(
                 f"{kind} counts: latency rises steeply when popularities change",
-                "a steep increase (taken as: the highest mean of ten events in 100 s rises by half)",
+                "a steep increase (taken as: the highest mean of ten events rises by half)",
                 f"from {peak['before']:.1f} s before the change to {peak['change']:.1f} s after it",
                 peak["change"] > 1.5 * peak["before"],
             ),
