@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,5 +22,23 @@ Bools = npt.NDArray[np.bool_]
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a loop over arrays, once for this machine: later processes load it from a cache."""
-    return cast(Callable[P, R], njit(cache=True)(function))
+    """Compile a loop over arrays, once for this machine: later processes load it from a cache.
+
+    Compiled code contains the functions it calls. numba looks only at the age of the file with the
+    caller, so it would go on using old code after a change elsewhere; here the cache holds as long
+    as no file with compiled functions has changed.
+    """
+    dispatcher: Any = njit(cache=True)(function)
+    dispatcher._cache._cache_file._source_stamp = _sources()
+    return cast(Callable[P, R], dispatcher)
+
+
+@cache
+def _sources() -> str:
+    """A digest of all files with compiled functions."""
+    digest = blake2b(digest_size=16)
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        text = path.read_bytes()
+        if b"@compiled" in text:
+            digest.update(text)
+    return digest.hexdigest()
