@@ -18,9 +18,9 @@ ALLOWED = {
     "qos": {"core", "qos", "errors"},
     "ens": {"core", "ens", "errors"},
     "trace": {"trace", "errors"},
-    "sim": {"core", "qos", "sim", "trace", "errors", "version"},
+    "sim": {"core", "qos", "sim", "trace", "errors", "version", "compiled"},
     "net": {"core", "qos", "ens", "net", "trace", "errors", "version"},
-    "pipeline": {"pipeline", "trace.schema", "errors", "experiments.registry"},
+    "pipeline": {"pipeline", "trace.schema", "errors", "experiments.registry", "compiled"},
     "report": {"report", "errors"},
     "cases": {"cases", "core", "qos", "sim", "net", "trace", "errors"},
     "experiments": {
@@ -34,7 +34,18 @@ ALLOWED = {
         "report",
         "errors",
     },
-    "bench": {"bench", "core.events", "net", "pipeline", "trace", "errors", "version"},
+    "bench": {
+        "bench",
+        "core.events",
+        "experiments",
+        "net",
+        "pipeline",
+        "sim",
+        "trace",
+        "errors",
+        "version",
+        "compiled",
+    },
 }
 # Pure code takes time and randomness from outside and does no I/O: what is simulated is what ships.
 PURE = ("core", "qos")

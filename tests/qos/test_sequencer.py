@@ -108,7 +108,7 @@ def test_seeds_keep_total_order_and_lose_nothing(
     for _ in range(200):
         world.at(rng.randrange(2_000_000), publish)
     world.run()
-    checks.finish([], world.pending, world.errors, 0)
+    checks.finish([], [], world.pending, world.errors, world.acknowledged, 0)
     assert checks.events == 200
     assert checks.deliveries > 200
     assert {name for name, check in checks.results().items() if check.violations} <= {"topic-fifo"}

@@ -9,7 +9,7 @@ from typing import Any
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks
 
-BENCHMARKS = ("audit", "order")
+BENCHMARKS = ("audit", "order", "sim")
 # Options that mean something to one benchmark only.
 OPTIONS = {"rows": "audit", "folder": "audit", "master": "audit"} | dict.fromkeys(
     ("bus", "topics", "subscribers"), "order"
@@ -17,11 +17,10 @@ OPTIONS = {"rows": "audit", "folder": "audit", "master": "audit"} | dict.fromkey
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(BENCHMARKS)
+    parser.add_argument("names", nargs="+", choices=BENCHMARKS, metavar="NAME", help=names)
     parser.add_argument(
-        "names", nargs="+", choices=BENCHMARKS, metavar="NAME", help=" or ".join(BENCHMARKS)
-    )
-    parser.add_argument(
-        "--runs", type=int, metavar="N", help="medians of N; default 3 for audit, 5 for order"
+        "--runs", type=int, metavar="N", help="medians of N; default 3, and 5 for order"
     )
     parser.add_argument(
         "--rows", metavar="N,...", help="audit: sizes of the traces; default 5000000,40000000"
@@ -40,25 +39,35 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
         if getattr(args, option) is not None and benchmark not in args.names:
             raise BadInput(f"--{option} is an option of the benchmark {benchmark}")
     result: dict[str, Any] = {}
+    benchmarks = {"audit": _audit, "order": _order, "sim": _sim}
     for name in dict.fromkeys(args.names):
-        figures = _audit(args, ui) if name == "audit" else _order(args, ui)
+        try:
+            figures = benchmarks[name](args, ui)
+        except ImportError as error:
+            raise EnvironmentLacks(
+                f"bench {name} lacks a package ({error}): pip install 'unisono[spark,dev]'"
+            ) from error
         result |= figures | {"machine": result.get("machine", {}) | figures["machine"]}
     ui.emit(result)
     return 1 if any(result[name]["met"] is False for name in args.names) else 0
 
 
 def _audit(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
-    try:
-        from unisono.bench import audit
-    except ImportError as error:
-        raise EnvironmentLacks(
-            f"the benchmark needs Spark and its companions ({error}): pip install 'unisono[spark]'"
-        ) from error
+    from unisono.bench import audit
+
     if args.folder is not None and not args.folder.is_dir():
         raise BadInput(f"--folder {args.folder}: no such folder")
     sizes = audit.SIZES if args.rows is None else _numbers("rows", args.rows, 100)
     result = audit.run(sizes, args.runs or audit.RUNS, args.folder, args.master, ui.remark)
     _show_audit(result["audit"], ui)
+    return result
+
+
+def _sim(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
+    from unisono.bench import sim
+
+    result = sim.run(args.runs or sim.RUNS, ui.remark)
+    _show_sim(result["sim"], ui)
     return result
 
 
@@ -135,3 +144,23 @@ def _show_order(figures: dict[str, Any], compared: tuple[str, ...], ui: Ui) -> N
             f"{figures['order_cpu_us']:.0f} us; target: {targets['order_cpu_us_max']:.0f} us: "
             + ("met" if figures["met"] else "not met")
         )
+
+
+def _show_sim(figures: dict[str, Any], ui: Ui) -> None:
+    from rich.table import Table
+
+    table = Table(title="random hops", title_justify="left")
+    for heading in ("queue", "hops per second", "over SimPy"):
+        table.add_column(heading, justify="right")
+    for name, speed in figures["hops_per_s"].items():
+        ratio = figures.get(f"{name}_over_simpy", 1.0)
+        table.add_row(name, f"{speed:,}", f"{ratio:.2f}")
+    ui.show(table)
+    large, targets = figures["fig_3_18"], figures["targets"]
+    ui.show(
+        f"figure 3.18: {large['events']:,} events, {large['notifications']:,} notifications in "
+        f"{large['process_s']} s and {large['peak_gib']} GiB; targets: "
+        f"{targets['columnar_over_simpy_min']:g} and {targets['objects_over_simpy_min']:g} times "
+        f"SimPy, {targets['fig_3_18_s_max']:g} s, {targets['fig_3_18_gib_max']:g} GiB: "
+        + ("met" if figures["met"] else "not met")
+    )

@@ -39,10 +39,11 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
     from unisono.pipeline.session import spark_session
 
     results = []
+    swept: dict[object, str] = {}
     with ui.progress() as progress:
         spark = spark_session("unisono reproduce", args.master)
         for experiment in wanted:
-            results.append(_reproduce(spark, experiment, out, args.quick, progress))
+            results.append(_reproduce(spark, experiment, out, args.quick, swept, progress))
     ui.emit({"experiments": results, "run": str(out)})
     for result in results:
         _show(ui, result)
@@ -51,8 +52,14 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
 
 
 def _reproduce(
-    spark: SparkSession, experiment: Experiment, out: Path, quick: bool, progress: Progress
+    spark: SparkSession,
+    experiment: Experiment,
+    out: Path,
+    quick: bool,
+    swept: dict[object, str],
+    progress: Progress,
 ) -> dict[str, Any]:
+    """Sweep, summarise, judge and draw. `swept` holds the runs so far: some figures share them."""
     import msgspec
 
     from unisono.pipeline.progress import run_with_progress
@@ -60,15 +67,17 @@ def _reproduce(
 
     seeds = range(experiment.quick_seeds if quick else experiment.seeds)
     folder = out / experiment.id
-    runs_path = str(folder / "runs")
-    runs = sweep(spark, experiment, seeds, quick)
-    run_with_progress(
-        spark,
-        experiment.id,
-        progress,
-        lambda: runs.write.mode("overwrite").parquet(runs_path),
-    )
-    summary = summarise(spark.read.parquet(runs_path), experiment.measures).collect()
+    same = (experiment.simulate, experiment.settings, experiment.measures, len(seeds))
+    if same not in swept:
+        swept[same] = str(folder / "runs")
+        runs = sweep(spark, experiment, seeds, quick)
+        run_with_progress(
+            spark,
+            experiment.id,
+            progress,
+            lambda: runs.write.mode("overwrite").parquet(swept[same]),
+        )
+    summary = summarise(spark.read.parquet(swept[same]), experiment.measures).collect()
     table = {row["setting"]: row.asDict() for row in summary}
     plot = folder / f"{experiment.id}.svg"
     experiment.plot(table, plot)

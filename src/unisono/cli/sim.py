@@ -11,9 +11,9 @@ from rich.table import Table
 
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput
-from unisono.sim.check import INVALID, VALID
 from unisono.sim.run import Outcome, outcome_json, run_scenario, write_outcome
 from unisono.sim.scenario import Scenario, load_scenario
+from unisono.sim.verdict import INVALID, VALID
 
 _FAILURES_SHOWN = 100
 

@@ -101,7 +101,7 @@ class PrototypeRun:
         if self.setting.protocol == "sequencer":
             return Sequencer(name, self.nodes[0], members=(*self.nodes, PUBLISHER))
         limits = Limits()
-        view = View("sim", 1, tuple(self.nodes), clients=(PUBLISHER,))
+        view = View("sim", 1, tuple(self.nodes))
         members = Membership(name, limits, manage=name != PUBLISHER, initial=view)
         order = TopicOrder(TOPICS)
         return TotalOrder(name, members, order=order, exact=self.setting.exact, limits=limits)

@@ -333,7 +333,9 @@ def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:
         raise BadInput(f"cannot record a trace into {folder}: {error}") from None
     promises = ["phantoms"]
     if options.ordered:
-        promises += ["total-order", "global-order", "topic-fifo", "duplicates"]
+        promises += ["total-order", "topic-fifo", "duplicates"]
+    if options.ordered and options.stamps == "exact":
+        promises.append("global-order")
     about = {
         "version": unisono_version(),
         "order": options.order,

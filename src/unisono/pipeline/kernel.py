@@ -1,25 +1,14 @@
-"""Compiled loops: numba behind a typed decorator, and the arrays they work on."""
+"""What the compiled loops of the pipeline share: Arrow columns as arrays, rows by key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from numba import njit
 
-P = ParamSpec("P")
-R = TypeVar("R")
+from unisono.compiled import Bools, Ints, Longs, compiled
 
-Longs = npt.NDArray[np.int64]
-Ints = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
-
-
-def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a loop over arrays, once for this machine: later processes load it from a cache."""
-    return cast(Callable[P, R], njit(cache=True)(function))
+__all__ = ["Bools", "Ints", "Longs", "bucket_rows", "compiled", "ints", "longs"]
 
 
 def longs(column: Any) -> Longs:

@@ -8,7 +8,16 @@ from typing import Any
 
 from unisono.errors import EnvironmentLacks
 
-_COLOURS = ("#8c8c8c", "#c9713b", "#d9a441", "#2b7a78", "#3b5b92", "#7a3b69")
+_COLOURS = (
+    "#8c8c8c",
+    "#c9713b",
+    "#d9a441",
+    "#2b7a78",
+    "#3b5b92",
+    "#7a3b69",
+    "#5a8f29",
+    "#222222",
+)
 
 
 def _pyplot() -> Any:
@@ -62,13 +71,24 @@ def bars(
 
 
 def curves(
-    lines: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str, path: Path
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    x_label: str,
+    y_label: str,
+    path: Path,
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
 ) -> None:
     """One line per name through its points."""
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(5.4, 3.2))
+    assert len(lines) <= len(_COLOURS), "more lines than colours"
     for colour, (name, points) in zip(_COLOURS, lines.items(), strict=False):
         axes.plot([x for x, _ in points], [y for _, y in points], label=name, color=colour)
+    if log_x:
+        axes.set_xscale("log")
+    if log_y:
+        axes.set_yscale("log")
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.legend(frameon=False)

@@ -1,11 +1,18 @@
-"""Link delays. The papers' wide-area network, truncated at a stated minimum."""
+"""Link delays. The papers' wide-area network, truncated at a stated minimum.
+
+Delays come from a random stream, or (`draws="hashed"`) are a pure function of seed, link and time
+of sending. The columnar engine computes the same function in compiled loops, so that both give the
+same delays whatever else they do.
+"""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -13,6 +20,8 @@ from msgspec import Meta
 from unisono.core.entropy import digest, stream
 
 Milliseconds = Annotated[float, Meta(ge=0, le=1e7)]
+QUANTILE_BITS = 16
+_WORD = 2**64 - 1
 
 
 class Wan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -29,6 +38,7 @@ class Wan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     slow_sd_ms: Milliseconds = 129.27
     minimum_ms: Milliseconds = 1.0
     fifo: bool = True
+    draws: Literal["stream", "hashed"] = "stream"
 
     def __post_init__(self) -> None:
         if min(self.fast_mean_ms, self.slow_mean_ms) < self.minimum_ms:
@@ -44,6 +54,7 @@ class Links:
         self._rng = rng
         self._slow: dict[tuple[str, str], bool] = {}
         self._last: dict[tuple[str, str], int] = {}
+        self._hashed = HashedDelays(wan, seed) if wan.draws == "hashed" else None
 
     def is_slow(self, a: str, b: str) -> bool:
         pair = (a, b) if a < b else (b, a)
@@ -58,13 +69,16 @@ class Links:
         if source == target:
             return now
         wan = self._wan
-        slow = self.is_slow(source, target)
-        mean = wan.slow_mean_ms if slow else wan.fast_mean_ms
-        sd = wan.slow_sd_ms if slow else wan.fast_sd_ms
-        delay = self._rng.gauss(mean, sd)
-        while delay < wan.minimum_ms:  # truncated: drawn again, not piled up at the minimum
+        if self._hashed is not None:
+            at = now + self._hashed.delay_us(node_key(source), node_key(target), now)
+        else:
+            slow = self.is_slow(source, target)
+            mean = wan.slow_mean_ms if slow else wan.fast_mean_ms
+            sd = wan.slow_sd_ms if slow else wan.fast_sd_ms
             delay = self._rng.gauss(mean, sd)
-        at = now + round(delay * 1000)
+            while delay < wan.minimum_ms:  # truncated: drawn again, not piled up at the minimum
+                delay = self._rng.gauss(mean, sd)
+            at = now + round(delay * 1000)
         if wan.fifo:
             at = max(at, self._last.get((source, target), 0) + 1)
             self._last[source, target] = at
@@ -116,3 +130,52 @@ class SiteLinks(Links):
         if self._site_of[source] == self._site_of[target]:
             return self._local.arrival_us(source, target, now)
         return super().arrival_us(source, target, now)
+
+
+# Hashed delays. `sim/columnar/links.py` is the compiled twin; a test holds the two together.
+
+
+def mix(word: int) -> int:
+    """A 64-bit word, stirred (the finaliser of SplitMix64)."""
+    word = (word + 0x9E3779B97F4A7C15) & _WORD
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _WORD
+    return word ^ (word >> 31)
+
+
+@lru_cache(maxsize=1 << 16)
+def node_key(name: str) -> int:
+    """What stands for a node in the hash."""
+    return digest("node", name)
+
+
+class HashedDelays:
+    """Delays by hash. Each is one of 2^16 equally likely values of the truncated Gaussian."""
+
+    def __init__(self, wan: Wan, seed: int) -> None:
+        self.seed_key = digest(seed, "hashed delays")
+        self.slow_below = round(wan.slow_share * 2**53)
+        self.fast_us = quantiles_us(wan.fast_mean_ms, wan.fast_sd_ms, wan.minimum_ms)
+        self.slow_us = quantiles_us(wan.slow_mean_ms, wan.slow_sd_ms, wan.minimum_ms)
+
+    def is_slow(self, a: int, b: int) -> bool:
+        draw = mix(mix(self.seed_key ^ _WORD ^ min(a, b)) ^ max(a, b))
+        return draw >> 11 < self.slow_below
+
+    def delay_us(self, source: int, target: int, now: int) -> int:
+        """The delay of a message between two node keys."""
+        table = self.slow_us if self.is_slow(source, target) else self.fast_us
+        link = mix(mix(self.seed_key ^ source) ^ target)
+        return table[mix(link ^ now) >> (64 - QUANTILE_BITS)]
+
+
+@lru_cache(maxsize=16)
+def quantiles_us(mean_ms: float, sd_ms: float, minimum_ms: float) -> tuple[int, ...]:
+    """Evenly spread quantiles of a Gaussian truncated at the minimum, in microseconds."""
+    count = 1 << QUANTILE_BITS
+    if sd_ms == 0:
+        return (round(mean_ms * 1000),) * count
+    normal = NormalDist(mean_ms, sd_ms)
+    least = normal.cdf(minimum_ms)
+    shares = (least + (1 - least) * (index + 0.5) / count for index in range(count))
+    return tuple(round(max(normal.inv_cdf(share), minimum_ms) * 1000) for share in shares)

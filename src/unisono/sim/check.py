@@ -8,30 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from unisono.core.events import Delivery, Status
-
-VALID = "valid"
-INVALID = "invalid"
-
-Witness = dict[str, Any]
-
-
-class Check(msgspec.Struct):
-    """The outcome of one guarantee."""
-
-    violations: int = 0
-    witness: Witness | None = None
-
-    @property
-    def verdict(self) -> str:
-        return INVALID if self.violations else VALID
-
-    def violated(self, witness: Witness) -> None:
-        self.violations += 1
-        if self.witness is None:
-            self.witness = witness
+from unisono.sim.global_order import GlobalOrderCheck
+from unisono.sim.verdict import Check
 
 
 class TotalOrderCheck(Check):
@@ -99,6 +78,7 @@ class Checks:
 
     def __init__(self) -> None:
         self.total_order = TotalOrderCheck()
+        self.global_order = GlobalOrderCheck()
         self.topic_fifo = TopicFifoCheck()
         self.duplicates = Check()
         self.phantoms = Check()
@@ -129,6 +109,7 @@ class Checks:
             self.phantoms.violated({"subscriber": node, "event": delivery.id})
             return
         self.total_order.delivered(node, delivery)
+        self.global_order.delivered(node, delivery)
         self.topic_fifo.delivered(node, delivery, known[1])
 
     def finish(
@@ -148,6 +129,7 @@ class Checks:
         """
         for row in subscriptions:
             self._find_losses(row, acknowledged, settle_us, clocks_us)
+        self.global_order.finish()
         given: dict[tuple[str, int], str] = {}
         for row in stamps:
             other = given.setdefault((row["topic"], row["number"]), row["event_id"])
@@ -176,6 +158,7 @@ class Checks:
         """By name, in the order in which they are shown."""
         return {
             "total-order": self.total_order,
+            "global-order": self.global_order,
             "topic-fifo": self.topic_fifo,
             "duplicates": self.duplicates,
             "phantoms": self.phantoms,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from unisono.core.events import Delivery, Status
-from unisono.sim.check import Check, Witness
+from unisono.sim.verdict import Check, Witness
 
 Sequences = dict[str, list[str]]  # subscriber -> events
 Edge = tuple[str, str, str]  # a subscriber, and two events that it was notified of in this order

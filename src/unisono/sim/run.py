@@ -17,10 +17,11 @@ from unisono.core.node import Node
 from unisono.qos.membership import STORE_KEY, Membership, View
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.order import TopicOrder
-from unisono.sim.check import INVALID, VALID, Check, Checks, Witness
+from unisono.sim.check import Checks
 from unisono.sim.detector import PatternDetector
 from unisono.sim.faults import fault_layers
 from unisono.sim.scenario import Scenario
+from unisono.sim.verdict import INVALID, VALID, Check, Witness
 from unisono.sim.world import World
 from unisono.trace.files import write_tables
 from unisono.trace.memory import MemoryRecorder

@@ -31,10 +31,10 @@ class TreeService:
         seed: int,
         at: At,
         reach: Reach,
-        weather: Weather,
+        weather: Weather | None = None,
         only_messages: bool = False,
     ) -> None:
-        self._weather = weather
+        self._weather = weather or Weather()
         self._only_messages = only_messages  # the weather spares events
         self._nodes = list(nodes)
         self._links = links
@@ -71,7 +71,7 @@ class TreeService:
             for target in sorted(self._subscribers.get(topic, ())):
                 self._hop(source, target, topic, frame, now, self._reach)
         else:
-            self._hop(source, self._root(topic), topic, frame, now, self._down)
+            self._hop(source, self.root(topic), topic, frame, now, self._down)
 
     def _hop(
         self, source: str, target: str, topic: str, frame: bytes, now: int, then: Reach
@@ -90,19 +90,19 @@ class TreeService:
         if node in self._subscribers.get(topic, ()):
             self._reach(node, topic, frame, now)
 
-    def _root(self, topic: str) -> str:
+    def root(self, topic: str) -> str:
         root = self._roots.get(topic)
         if root is None:
             root = self._nodes[digest(self._seed, "root", topic) % len(self._nodes)]
             self._roots[topic] = root
         return root
 
-    def _tree(self, topic: str) -> dict[str, str]:
+    def tree(self, topic: str) -> dict[str, str]:
         """A random recursive tree: each node, in random order, hangs below an earlier one."""
         parents = self._parents.get(topic)
         if parents is None:
             rng = stream(self._seed, "tree", topic)
-            root = self._root(topic)
+            root = self.root(topic)
             others = [node for node in self._nodes if node != root]
             rng.shuffle(others)
             placed = [root]
@@ -116,7 +116,7 @@ class TreeService:
         """Only the branches that lead to subscribers."""
         routes = self._routes.get(topic)
         if routes is None:
-            parents = self._tree(topic)
+            parents = self.tree(topic)
             edges: dict[str, set[str]] = {}
             for node in self._subscribers.get(topic, ()):
                 while node in parents:

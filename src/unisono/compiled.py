@@ -1,0 +1,44 @@
+"""Compiled loops: numba behind a typed decorator, and the arrays they work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Longs = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a loop over arrays, once for this machine: later processes load it from a cache.
+
+    Compiled code contains the functions it calls. numba looks only at the age of the file with the
+    caller, so it would go on using old code after a change elsewhere; here the cache holds as long
+    as no file with compiled functions has changed.
+    """
+    dispatcher: Any = njit(cache=True)(function)
+    dispatcher._cache._cache_file._source_stamp = _sources()
+    return cast(Callable[P, R], dispatcher)
+
+
+@cache
+def _sources() -> str:
+    """A digest of all files with compiled functions."""
+    digest = blake2b(digest_size=16)
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        text = path.read_bytes()
+        if b"@compiled" in text:
+            digest.update(text)
+    return digest.hexdigest()

@@ -1,0 +1,73 @@
+"""Figure 3.18: latency as a run goes on, with the adaptive order, the best and a random one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from unisono.experiments import large_scale as large
+from unisono.experiments.registry import Claim, Experiment, Table
+
+SETTINGS = ("best-static", "random-static", "dynamic-paper", "dynamic-window")
+DYNAMIC = SETTINGS[2:]
+ASSUMED = (*large.DYNAMIC_ASSUMED, "alpha 0.1, beta 0.2, as the thesis says")
+
+
+def simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
+    from unisono.sim.columnar.engine import Adaptive
+
+    adaptive = None
+    if setting in DYNAMIC:
+        adaptive = Adaptive(metric="paper" if setting == "dynamic-paper" else "window")
+    order = "popular-first" if setting == "best-static" else "random"
+    return large.dynamic_figures(large.dynamic_run(seed, quick, order, adaptive))
+
+
+def claims(table: Table) -> list[Claim]:
+    late = {setting: table[setting]["late_latency_s_mean"] for setting in SETTINGS}
+    middle = {setting: table[setting]["late_median_s_mean"] for setting in SETTINGS}
+    best, random = late["best-static"], late["random-static"]
+    found = []
+    for setting in DYNAMIC:
+        start = large.curve(table, setting, "latency_s")[0][1]
+        found += [
+            large.claim(
+                f"{setting}: converges to a small latency from a random order",
+                "quickly, to a small average latency (taken as: below a fifth of the start's)",
+                f"from {start:.1f} s (first 10 events) to {late[setting]:.1f} s (last 100)",
+                late[setting] < start / 5,
+            ),
+            large.claim(
+                f"{setting}: beats the random static order",
+                "far below",
+                f"{late[setting]:.1f} s against {random:.1f} s (last 100 events)",
+                late[setting] < random,
+            ),
+            large.claim(
+                f"{setting}: beats the best static order",
+                "outperforms it",
+                f"mean {late[setting]:.2f} s against {best:.2f} s, median {middle[setting]:.2f} s "
+                f"against {middle['best-static']:.2f} s (last 100 events)",
+                late[setting] < best,
+            ),
+        ]
+    return found
+
+
+def plot(table: Table, path: Path) -> None:
+    large.dynamic_plot(table, SETTINGS, "latency_s", "end-to-end latency (s)", path)
+
+
+EXPERIMENT = Experiment(
+    id="fig-3.18",
+    title="Latency with the adaptive topic order, and with static ones",
+    source="thesis section 3.5.2, figure 3.18 (report: figure 18)",
+    assumed=ASSUMED,
+    settings=SETTINGS,
+    measures=large.DYNAMIC_MEASURES,
+    seeds=large.SEEDS,
+    quick_seeds=large.QUICK_SEEDS,
+    simulate=simulate,
+    claims=claims,
+    plot=plot,
+)
