@@ -13,9 +13,10 @@ from unisono.core.events import Control, Event
 from unisono.core.limits import Limits
 from unisono.core.node import Node
 from unisono.core.wire import HEADER_BYTES, MAGIC, VERSION, Codec, Rejected
-from unisono.qos.membership import Membership, View
+from unisono.qos.membership import Membership
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.messages import HandOver
+from unisono.qos.views import View
 
 CONTROLS: tuple[type[Control], ...] = TotalOrder.controls
 CODEC = Codec(CONTROLS, 1 << 20)

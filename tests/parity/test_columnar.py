@@ -17,9 +17,10 @@ from unisono.core.events import Delivery, Event, Stamp, Status
 from unisono.core.layer import Effects
 from unisono.core.limits import Limits
 from unisono.core.node import Node
-from unisono.qos.membership import Membership, View
+from unisono.qos.membership import Membership
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.order import TopicOrder, place
+from unisono.qos.views import View
 from unisono.sim.channels import Links, Wan
 from unisono.sim.columnar.engine import Network, Plan, Result, node_names, run
 from unisono.sim.service import TreeService

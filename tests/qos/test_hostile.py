@@ -11,7 +11,8 @@ from unisono.core.events import Control, Event, inbox
 from unisono.core.limits import Limits
 from unisono.core.node import Node
 from unisono.core.wire import Codec
-from unisono.qos import membership as mb
+from unisono.qos import views as views_
+from unisono.qos.membership import Membership
 from unisono.qos.total_order import messages as msg
 from unisono.qos.total_order.layer import TotalOrder
 
@@ -19,7 +20,7 @@ names = st.sampled_from(["t", "u", "v", "me", "evil", ""])
 numbers = st.sampled_from([0, 1, 2, 3, 7, 2**40])
 stamps = st.dictionaries(names, numbers, max_size=3)
 paths = st.lists(names, max_size=3).map(tuple)
-views = st.builds(mb.View, st.just("me"), numbers, paths)
+views = st.builds(views_.View, st.just("me"), numbers, paths)
 ballots = st.tuples(numbers, names)
 entries = st.builds(msg.RequestStamp, names, numbers, names, names, numbers)
 CODEC = Codec(TotalOrder.controls, 1 << 20)
@@ -47,17 +48,17 @@ controls = st.one_of(
     st.builds(msg.Behind, numbers, names),
     st.builds(msg.Swap, numbers, names, names),
     st.builds(msg.ClosedTopics, numbers, numbers, st.sampled_from([1, 2]), st.just(())),
-    st.builds(mb.Alive, names, numbers, st.booleans(), numbers),
-    st.builds(mb.Prepare, views, ballots),
-    st.builds(mb.Promise, numbers, ballots, ballots, st.none() | views),
-    st.builds(mb.Accept, numbers, ballots, views),
-    st.builds(mb.Accepted, numbers, ballots),
-    st.builds(mb.Refuses, numbers, ballots),
-    st.just(mb.AskView()),
-    st.builds(mb.Hello, st.booleans(), names),
-    st.builds(mb.NewView, views),
-    st.just(mb.Leave()),
-    st.just(mb.Goodbye()),
+    st.builds(views_.Alive, names, numbers, st.booleans(), numbers),
+    st.builds(views_.Prepare, views, ballots),
+    st.builds(views_.Promise, numbers, ballots, ballots, st.none() | views),
+    st.builds(views_.Accept, numbers, ballots, views),
+    st.builds(views_.Accepted, numbers, ballots),
+    st.builds(views_.Refuses, numbers, ballots),
+    st.just(views_.AskView()),
+    st.builds(views_.Hello, st.booleans(), names),
+    st.builds(views_.NewView, views),
+    st.just(views_.Leave()),
+    st.just(views_.Goodbye()),
 )
 events = st.builds(
     Event,
@@ -76,7 +77,7 @@ class Alone:
 
     def __init__(self, buffer: int | None = None) -> None:
         limits = Limits()
-        members = mb.Membership("me", limits, initial=mb.View("me", 1, ("me",)))
+        members = Membership("me", limits, initial=views_.View("me", 1, ("me",)))
         self.layer = TotalOrder("me", members, buffer=buffer, hold_us=10)
         self.node = Node("me", [self.layer])
         self.timers: dict[str, int] = {}
@@ -132,12 +133,12 @@ def test_no_message_raises(messages: list[Control | Event], buffer: int | None) 
         msg.Base("t", 1, 0, "a", 5, "op"),
         msg.Drain("t", 1, 0, "nope", 3, "op"),
         msg.HandOver(2, 0, 1, b"garbage"),
-        mb.Leave(),
+        views_.Leave(),
         msg.Copy(1, "t", 1, ()),
         msg.Copied(1, "t", 99),
         msg.Adopt(1, "t", 0, 1, b"garbage"),
-        mb.NewView(mb.View("me", 2, ())),
-        mb.NewView(mb.View("me", 2, ("evil",))),
+        views_.NewView(views_.View("me", 2, ())),
+        views_.NewView(views_.View("me", 2, ("evil",))),
     ],
     ids=lambda message: f"{type(message).__name__}",
 )
@@ -147,7 +148,7 @@ def test_after_nonsense_the_node_still_works(message: Control) -> None:
     alone.carry(alone.node.subscribe(["t"], "s", 0))
     event_id, effects = alone.node.publish("t", b"", 1)
     alone.carry(effects)
-    if isinstance(message, mb.NewView) and message.view.members:
+    if isinstance(message, views_.NewView) and message.view.members:
         return  # a view from a stranger who counts itself in: trusted, as all members are
     assert alone.delivered == [event_id]
     assert not alone.failed

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.managers import Bench
 
-from unisono.qos.total_order.manager import ManagerState
+from unisono.qos.total_order.state import ManagerState
 
 TOPICS = tuple("abcdefgh")  # a has the highest priority
 subscriptions = st.lists(st.sets(st.sampled_from(TOPICS), min_size=1, max_size=4), max_size=6)

@@ -8,8 +8,9 @@ import pytest
 
 from unisono.core.limits import Limits
 from unisono.core.node import Node
-from unisono.qos.membership import Membership, View
+from unisono.qos.membership import Membership
 from unisono.qos.total_order.layer import TotalOrder
+from unisono.qos.views import View
 from unisono.sim.channels import Wan
 from unisono.sim.check import Checks
 from unisono.sim.world import World

@@ -16,6 +16,7 @@ from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.manager import EPOCH, TopicManager
 from unisono.qos.total_order.replica import Replica
 from unisono.qos.total_order.subscriber import Subscriber
+from unisono.qos.total_order.survey import Survey
 from unisono.sim.faults import Faults
 from unisono.sim.scenario import Scenario, load_scenario
 
@@ -143,7 +144,8 @@ def hands_over_nothing(patch: Patch) -> None:
 
 
 def serves_before_the_hand_over(patch: Patch) -> None:
-    patch.setattr(TotalOrder, "_known_enough", lambda self, topic: True)
+    patch.setattr(Survey, "knows", lambda self, topic: True)
+    patch.setattr(Survey, "knows_all", True)
 
 
 def tells_before_a_majority_knows(patch: Patch) -> None:

@@ -8,8 +8,9 @@ from random import Random
 from unisono.core.events import Control, Stamp
 from unisono.core.limits import Limits
 from unisono.qos.total_order import messages as msg
-from unisono.qos.total_order.manager import ManagerState, TopicManager
+from unisono.qos.total_order.manager import TopicManager
 from unisono.qos.total_order.order import Orders, TopicOrder
+from unisono.qos.total_order.state import ManagerState
 
 
 class Bench:

@@ -18,10 +18,11 @@ from unisono.core.layer import Layer
 from unisono.core.limits import Limits
 from unisono.core.node import Node
 from unisono.experiments.registry import MET, NOT_MET
-from unisono.qos.membership import Membership, View
+from unisono.qos.membership import Membership
 from unisono.qos.sequencer import Sequencer
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.order import TopicOrder
+from unisono.qos.views import View
 from unisono.sim.channels import SiteLinks
 from unisono.sim.world import World
 from unisono.trace.memory import NullRecorder

@@ -24,169 +24,38 @@ from collections.abc import Iterable
 import msgspec
 
 from unisono.core.effects import CancelTimer, Done, Effect, Fail, Send, SetTimer, Store
-from unisono.core.events import EVERYONE, Control, Number
+from unisono.core.events import EVERYONE, Control
 from unisono.core.limits import Limits
 from unisono.core.node import CLOSE, JOIN
+from unisono.qos.views import (
+    Accept,
+    Accepted,
+    Alive,
+    AskView,
+    Ballot,
+    Dissolved,
+    Goodbye,
+    Hello,
+    Known,
+    Leave,
+    NewView,
+    Past,
+    Prepare,
+    Promise,
+    Refuses,
+    TurnedAway,
+    View,
+    Vote,
+    Willing,
+    majority,
+)
 
 DISCOVERY_TIMER = "discover"
 ALIVE_TIMER = "alive"
 TIMERS = (DISCOVERY_TIMER, ALIVE_TIMER)
 STORE_KEY = "membership"
-VOTERS = 7
 _PATIENCE = 4  # periods of silence after which a member is suspected
 _HELLOS = 3  # discovery times after which a newcomer's Hello is stale
-
-
-class Past(msgspec.Struct, frozen=True, array_like=True):
-    """An earlier view, as far as it still matters."""
-
-    number: Number
-    members: tuple[str, ...]
-    epoch: Number = 0
-
-
-class View(msgspec.Struct, frozen=True, array_like=True):
-    """A numbered list of members, in order of joining, and the topic order of its epoch."""
-
-    bus: str
-    number: Number
-    members: tuple[str, ...]
-    chain: tuple[Past, ...] = ()  # views whose managers may not all have moved on, oldest first
-    replicas: int = 1  # copies of a manager's state
-    epoch: Number = 0  # of the topic order
-    order: tuple[str, ...] = ()  # the topics listed in it, highest first
-    old_order: tuple[str, ...] = ()  # the one of the epoch before
-
-    @property
-    def voters(self) -> tuple[str, ...]:
-        return self.members[:VOTERS]
-
-
-Ballot = tuple[int, str]  # a round and who proposed it
-_NO_BALLOT: Ballot = (0, "")
-
-
-def majority(count: int) -> int:
-    return count // 2 + 1
-
-
-class Hello(Control, frozen=True, array_like=True, tag="hello"):
-    """Newcomer -> everyone. All members of a bus must speak the same dialect."""
-
-    manage: bool
-    dialect: str
-
-
-class Known(Control, frozen=True, array_like=True, tag="known"):
-    """Member -> newcomer: there is a bus, it will answer. Founder -> everyone."""
-
-    bus: str
-
-
-class Alive(Control, frozen=True, array_like=True, tag="alive"):
-    """Member -> everyone, every period. `ready`: all its managers have arrived in this view."""
-
-    bus: str
-    number: Number
-    ready: bool
-    completed: Number  # the newest view known in which every member was ready
-
-
-class AskView(Control, frozen=True, array_like=True, tag="ask-view"):
-    """Node -> member: send me your view."""
-
-
-class NewView(Control, frozen=True, array_like=True, tag="new-view"):
-    """A view that was chosen."""
-
-    view: View
-
-
-class TurnedAway(Control, frozen=True, array_like=True, tag="turned-away"):
-    """Member -> newcomer."""
-
-    reason: str
-
-
-class Leave(Control, frozen=True, array_like=True, tag="leave"):
-    """Member -> members: make a view without me."""
-
-
-class Goodbye(Control, frozen=True, array_like=True, tag="goodbye"):
-    """Node -> everyone: I am gone."""
-
-    completed: Number = 0
-
-
-class Dissolved(Control, frozen=True, array_like=True, tag="dissolved"):
-    """The last member -> everyone."""
-
-    bus: str
-
-
-class Prepare(Control, frozen=True, array_like=True, tag="prepare"):
-    """Proposer -> voters of `view`: I want to choose the next one."""
-
-    view: View
-    ballot: Ballot
-
-
-class Promise(Control, frozen=True, array_like=True, tag="promise"):
-    """Voter -> proposer: no smaller ballot any more; this is what was accepted so far."""
-
-    number: Number
-    ballot: Ballot
-    accepted_in: Ballot
-    accepted: View | None
-
-
-class Accept(Control, frozen=True, array_like=True, tag="accept"):
-    """Proposer -> voters: the view after `number`."""
-
-    number: Number
-    ballot: Ballot
-    view: View
-
-
-class Accepted(Control, frozen=True, array_like=True, tag="accepted"):
-    """Voter -> proposer."""
-
-    number: Number
-    ballot: Ballot
-
-
-class Refuses(Control, frozen=True, array_like=True, tag="refuses"):
-    """Voter -> proposer: I have promised this greater ballot."""
-
-    number: Number
-    ballot: Ballot
-
-
-CONTROLS: tuple[type[Control], ...] = (
-    Hello,
-    Known,
-    Alive,
-    AskView,
-    NewView,
-    TurnedAway,
-    Leave,
-    Goodbye,
-    Dissolved,
-    Prepare,
-    Promise,
-    Accept,
-    Accepted,
-    Refuses,
-)
-
-
-class Vote(msgspec.Struct):
-    """What a voter must not forget: its view, and what it promised and accepted for the next."""
-
-    view: View
-    promised: Ballot = _NO_BALLOT
-    accepted_in: Ballot = _NO_BALLOT
-    accepted: View | None = None
 
 
 class _Proposal(msgspec.Struct):
@@ -237,6 +106,7 @@ class Membership:
         self._gone = False  # this node is no one's member any more
         self._dissolves = False
         self._alone = False
+        self._willing_us: int | None = None  # when this node last said that it wants to join
         self._vote: Vote | None = None
         if stored is not None:
             self._vote = msgspec.msgpack.decode(stored, type=Vote)
@@ -342,10 +212,8 @@ class Membership:
         """Ask to leave; `left` says when a member may go."""
         self._leaving = True
         view = self.view
-        if view is None and self._manage:
-            return []  # someone may be adding this node: join first, or hear nothing
         if view is None or self._node_id not in view.members:
-            return []
+            return []  # someone may be adding this node: join first, or hear nothing
         if view.members == (self._node_id,):
             self._dissolves = True
             return []
@@ -363,6 +231,8 @@ class Membership:
             return False
         if not self._manage or self._alone or view.members == (self._node_id,):
             return True
+        if self._willing_us is not None:  # an answer to it may be under way
+            return False
         return self._node_id not in view.members and self.complete
 
     def let_go(self) -> list[Effect]:
@@ -392,6 +262,9 @@ class Membership:
         if now > self._alive_at + 2 * self._period_us:  # this process slept: it cannot judge others
             self._heard = dict.fromkeys(self._heard, now)
         out = self._next_alive(now)
+        asked = self._willing_us
+        if asked is not None and now - asked > 2 * _HELLOS * self._discovery_us:
+            self._willing_us = None
         view = self.view
         if view is not None and self._node_id in view.members:
             out += self._say_alive(view)
@@ -439,7 +312,9 @@ class Membership:
         if isinstance(message, Hello):
             return self._greet(message, sender, now)
         if isinstance(message, Known):
-            return self._known_bus(message.bus)
+            return [*self._known_bus(message.bus), *self._answer_known(message, sender, now)]
+        if isinstance(message, Willing):
+            return self._add(message, sender, now)
         if isinstance(message, Alive):
             return self._alive(message, sender, now)
         if isinstance(message, AskView):
@@ -518,8 +393,21 @@ class Membership:
             return [
                 Send(sender, TurnedAway(f"the bus has {self._limits.members} processes already"))
             ]
-        self._joining[sender] = now
-        return [Send(sender, Known(view.bus)), *self.propose(now)]
+        return [Send(sender, Known(view.bus, max(now, 1)))]
+
+    def _add(self, message: Willing, sender: str, now: int) -> list[Effect]:
+        """A newcomer that is alive: a Hello alone may be an echo of one that is gone."""
+        fresh = 0 <= now - message.token <= _HELLOS * self._discovery_us
+        if self.view is not None and sender not in self.view.members and fresh:
+            self._joining[sender] = now
+        return self.propose(now)
+
+    def _answer_known(self, message: Known, sender: str, now: int) -> list[Effect]:
+        inside = self.view is not None and self._node_id in self.view.members
+        if not message.token or not self._manage or self._leaving or inside:
+            return []
+        self._willing_us = now
+        return [Send(sender, Willing(message.token))]
 
     def _known_bus(self, bus: str) -> list[Effect]:
         view = self.view
@@ -552,6 +440,7 @@ class Membership:
         out = self._install(view, now)
         out += self._join(now)
         if self._node_id in view.members:
+            self._willing_us = None
             if known is None:
                 out.append(CancelTimer(DISCOVERY_TIMER))
             if self._leaving:

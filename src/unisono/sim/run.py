@@ -14,9 +14,10 @@ from unisono.core.events import Delivery
 from unisono.core.layer import Layer
 from unisono.core.limits import Limits
 from unisono.core.node import Node
-from unisono.qos.membership import STORE_KEY, Membership, View
+from unisono.qos.membership import STORE_KEY, Membership
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.order import TopicOrder
+from unisono.qos.views import View
 from unisono.sim.check import Checks
 from unisono.sim.detector import PatternDetector
 from unisono.sim.faults import fault_layers

@@ -25,11 +25,12 @@ from unisono.core.layer import Effects, FrameLayer, Layer
 from unisono.core.limits import Limits
 from unisono.core.node import Node
 from unisono.errors import BadInput
-from unisono.qos.membership import Membership, View
+from unisono.qos.membership import Membership
 from unisono.qos.sequencer import Sequencer
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.order import TopicOrder
 from unisono.qos.uec import UnconsciousConsistency
+from unisono.qos.views import View
 from unisono.sim.channels import SiteLinks
 from unisono.sim.world import World
 from unisono.trace.memory import NullRecorder

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from unisono.core.effects import Effect, Send
-from unisono.qos.membership import View
 from unisono.qos.total_order.messages import Close, ClosedTopics, Closing, Open, Opened, ToTopic
 from unisono.qos.total_order.order import Orders, TopicOrder, close_relation, relation_above
 from unisono.qos.total_order.post import Post
 from unisono.qos.total_order.replica import Replica
+from unisono.qos.views import View
 
 _TOPICS_A_PART = 200
 

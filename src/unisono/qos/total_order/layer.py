@@ -19,11 +19,13 @@ from unisono.core.events import Control, Event, Status
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
 from unisono.qos import membership as mb
+from unisono.qos import views
 from unisono.qos.total_order import messages as msg
 from unisono.qos.total_order.adapt import Adapt, Popularity
 from unisono.qos.total_order.epochs import EpochChange
-from unisono.qos.total_order.manager import HOST, Epoch, ManagerState, TopicManager
-from unisono.qos.total_order.order import Orders, TopicOrder, ranking
+from unisono.qos.total_order.manager import HOST, TopicManager
+from unisono.qos.total_order.order import Orders, TopicOrder
+from unisono.qos.total_order.parking import Parking
 from unisono.qos.total_order.post import Post
 from unisono.qos.total_order.publisher import PATIENCE_TIMER, RETRY_TIMER, Publisher
 from unisono.qos.total_order.replica import (
@@ -34,6 +36,7 @@ from unisono.qos.total_order.replica import (
     load_held,
     parts_of,
 )
+from unisono.qos.total_order.state import Epoch, ManagerState
 from unisono.qos.total_order.subscriber import (
     ASK_TIMER,
     CATCH_UP_TIMER,
@@ -42,6 +45,8 @@ from unisono.qos.total_order.subscriber import (
     LOSSES_TIMER,
     Subscriber,
 )
+from unisono.qos.total_order.survey import Survey
+from unisono.qos.views import View
 
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -55,7 +60,7 @@ class TotalOrder(Layer):
 
     name: ClassVar[str] = LAYER
     joins: ClassVar[bool] = True
-    controls: ClassVar[tuple[type[Control], ...]] = (*msg.CONTROLS, *mb.CONTROLS)
+    controls: ClassVar[tuple[type[Control], ...]] = (*msg.CONTROLS, *views.CONTROLS)
 
     def __init__(
         self,
@@ -95,13 +100,11 @@ class TotalOrder(Layer):
         self.replicas: dict[str, Replica] = {}  # every topic held here, as its manager or a copy
         self.led: dict[str, Replica] = {}  # those managed here in the present view
         self._unled: dict[str, Held] = {}  # to be managed here: the newest state heard of so far
-        self._reports: set[str] = set()  # who has told what it holds, in the present view
+        self._survey = Survey(View("", 0, ()))  # who has told what it holds, in this view
         self._owed: dict[str, list[Effect]] = {}  # hand-overs, to send again to who is not ready
-        self._view: mb.View | None = None
+        self._view: View | None = None
         self._completed = 0  # the newest complete view that was taken into account
-        self._ahead: list[tuple[Control, str]] = []  # messages of views not heard of yet
-        self._parked: dict[str, list[msg.ToTopic]] = {}  # by topic, until it is served
-        self._parked_count = 0
+        self._parking = Parking(self._post, self._limits)
         self._parts: dict[Any, dict[int, bytes]] = {}
         self._epochs = EpochChange(self._post, self._orders, exact)
         self._popularity = Popularity(adapt) if adapt is not None else None
@@ -231,7 +234,7 @@ class TotalOrder(Layer):
             msg.Copy | msg.Copied | msg.Behind | msg.HandOver | msg.Adopt | msg.ClosedTopics,
         ):
             if message.view > post.view:
-                self._keep_ahead(message, sender)
+                self._parking.ahead(message, sender)
             elif message.view == post.view:
                 return self._of_this_view(message, sender, now)
         else:
@@ -254,17 +257,11 @@ class TotalOrder(Layer):
         self._epochs.take(message, sender)
         return self._change_epoch(now)
 
-    def _keep_ahead(self, message: Control, sender: str) -> None:
-        if len(self._ahead) >= self._limits.parked:
-            self._post.refuse(message, "too many wait for a view to be heard of")
-        else:
-            self._ahead.append((message, sender))
-
     def _to_manager(self, message: msg.ToTopic, sender: str) -> Sequence[Effect]:
         post = self._post
         topic = message.topic
         if message.view > post.view or not post.members:
-            self._keep_ahead(message, sender)
+            self._parking.ahead(message, sender)
             return ()
         replica = self.led.get(topic)
         if replica is None:
@@ -273,7 +270,7 @@ class TotalOrder(Layer):
                 return ()
             replica = self._begin_fresh(topic)
         if replica is None or not replica.serving or self._too_early(replica, message):
-            self._park(message)
+            self._parking.for_topic(message)
             return ()
         return self._submit(replica, message)
 
@@ -282,18 +279,6 @@ class TotalOrder(Layer):
         """Of an epoch that the manager has not begun."""
         epoch = getattr(message, "epoch", 0)
         return bool(epoch > replica.held.state.epoch.number)
-
-    def _park(self, message: msg.ToTopic) -> None:
-        if self._parked_count >= self._limits.parked:
-            self._post.refuse(message, "too many wait for a manager to arrive")
-            return
-        self._parked_count += 1
-        self._parked.setdefault(message.topic, []).append(message)
-
-    def _unpark(self, topic: str) -> None:
-        waiting = self._parked.pop(topic, [])
-        self._parked_count -= len(waiting)
-        self._post.local.extend(waiting)
 
     def _submit(self, replica: Replica, message: msg.ToTopic) -> Sequence[Effect]:
         effects = replica.take(message)
@@ -331,7 +316,7 @@ class TotalOrder(Layer):
             elif self.members.view is not self._view:
                 out.extend(self._follow(now))
             elif self.members.completed > self._completed:
-                self._completed = self.members.completed
+                self._completed = self._survey.completed = self.members.completed
                 out.extend(self._recover(now))
             elif not self._closing or not self._leave(now, out):
                 break
@@ -370,7 +355,9 @@ class TotalOrder(Layer):
             if view.epoch and view.old_order:
                 self._orders.learn(view.epoch - 1, view.old_order)
         self.led, self._unled = {}, {}
-        self._reports, self._owed, self._parts = set(), {}, {}
+        self._survey = Survey(view)
+        self._survey.completed = self._completed
+        self._owed, self._parts = {}, {}
         for replica in self.replicas.values():
             replica.retire()
         self._epochs.new_view(view)
@@ -382,25 +369,22 @@ class TotalOrder(Layer):
             row = {"at_us": now, "node": post.node_id, "kind": "topic order", "detail": detail}
             out.append(Record("control", row))
         out += self._hand_over(view)
-        ahead, self._ahead = self._ahead, []
-        for message, sender in ahead:
+        for message, sender in self._parking.new_view():
             out.extend(self._dispatch(message, sender, now))
-        for topic in list(self._parked):
-            self._unpark(topic)
         post.local.extend(post.unplaced)
         post.unplaced.clear()
         self.publisher.ask_again(now)
         self.subscriber.new_view(view.epoch, now)
         return [*out, *self._recover(now)]
 
-    def _hand_over(self, view: mb.View) -> list[Effect]:
+    def _hand_over(self, view: View) -> list[Effect]:
         """Tell every member what is held here of the topics that it manages now."""
         post = self._post
         moving: dict[str, list[Held]] = {member: [] for member in view.members}
         for topic, replica in self.replicas.items():
             moving[post.manager_of(topic)].append(replica.held)
         if post.node_id in view.members:
-            self._reports.add(post.node_id)
+            self._survey.reports.add(post.node_id)
             self._hear(moving.pop(post.node_id))
         if not any(post.node_id in past.members for past in view.chain):
             return []
@@ -416,14 +400,14 @@ class TotalOrder(Layer):
 
     def _take_report(self, message: msg.HandOver, sender: str, now: int) -> list[Effect]:
         data = self._assemble((sender, "report"), message.part, message.parts, message.data)
-        if data is None or sender in self._reports:
+        if data is None or sender in self._survey.reports:
             return []
         try:
             reported = HELD_LIST_DECODER.decode(data)
         except msgspec.DecodeError:
             self._post.refuse(message, "cannot be unpacked")
             return []
-        self._reports.add(sender)
+        self._survey.reports.add(sender)
         self._hear(reported)
         return self._recover(now)
 
@@ -447,53 +431,24 @@ class TotalOrder(Layer):
         del self._parts[key]
         return b"".join(got[index] for index in sorted(got))
 
-    def _holders(self, topic: str, members: tuple[str, ...]) -> tuple[str, ...]:
-        assert self._view is not None
-        return ranking(topic, members)[: self._view.replicas]
-
-    @property
-    def _chain(self) -> list[mb.Past]:
-        """The earlier views that still matter."""
-        assert self._view is not None
-        return [past for past in self._view.chain if past.number >= self._completed]
-
-    def _known_enough(self, topic: str) -> bool:
-        """A majority of those who may know the topic's newest state have told theirs."""
-        for past in self._chain:
-            holders = self._holders(topic, past.members)
-            if sum(map(self._reports.__contains__, holders)) < mb.majority(len(holders)):
-                return False
-        return True
-
-    @property
-    def _all_known(self) -> bool:
-        """Whatever the topic: a majority of those who may know of it have told."""
-        assert self._view is not None
-        for past in self._chain:
-            holders = min(self._view.replicas, len(past.members))
-            silent = sum(member not in self._reports for member in past.members)
-            if silent > holders - mb.majority(holders):
-                return False
-        return True
-
     def _recover(self, now: int) -> list[Effect]:
         """Begin to manage the topics of which enough is known."""
         out: list[Effect] = []
         view = self._view
         if view is None or self._post.node_id not in view.members:
             return out
-        for topic in [topic for topic in self._unled if self._known_enough(topic)]:
+        for topic in [topic for topic in self._unled if self._survey.knows(topic)]:
             held = self._unled.pop(topic)
             replica = self.replicas.get(topic)
             if replica is None or replica.held is not held:
                 replica = self.replicas[topic] = self._replica(held)
             self.led[topic] = replica
-            copies = self._holders(topic, view.members)[1:]
+            copies = self._survey.holders(topic, view.members)[1:]
             out += replica.lead(view.number, copies)
             self._served(replica)
-        for topic in list(self._parked):  # of topics nobody has used yet
-            if topic not in self.led and self._known_enough(topic):
-                self._unpark(topic)
+        for topic in self._parking.topics:  # of topics nobody has used yet
+            if topic not in self.led and self._survey.knows(topic):
+                self._parking.release(topic)
         out += self._change_epoch(now)
         return out
 
@@ -505,20 +460,20 @@ class TotalOrder(Layer):
         """A topic that nobody has used, or None if someone may have."""
         view = self._view
         assert view is not None
-        if topic in self._unled or not self._known_enough(topic):
+        if topic in self._unled or not self._survey.knows(topic):
             return None
         replica = self.replicas[topic] = self._fresh(topic, view)
         self.led[topic] = replica
-        replica.lead_fresh(self._holders(topic, view.members)[1:])
+        replica.lead_fresh(self._survey.holders(topic, view.members)[1:])
         return replica
 
-    def _fresh(self, topic: str, view: mb.View) -> Replica:
+    def _fresh(self, topic: str, view: View) -> Replica:
         state = ManagerState(topic, epoch=Epoch(number=view.epoch))
         return self._replica(Held(view.number, 0, state))
 
     def _served(self, replica: Replica) -> None:
         if replica.serving:
-            self._unpark(replica.topic)
+            self._parking.release(replica.topic)
 
     # Copies.
 
@@ -588,7 +543,7 @@ class TotalOrder(Layer):
         if self._post.node_id not in view.members or self.members.is_ready(self._post.node_id):
             return []
         everyone_serves = not self._unled and all(r.serving for r in self.led.values())
-        if not self._all_known or not everyone_serves:
+        if not self._survey.knows_all or not everyone_serves:
             return []
         out: list[Effect] = []
         if self._epochs.needed:
@@ -608,7 +563,7 @@ class TotalOrder(Layer):
             self._epochs.closed(letter)
         else:
             self._epochs.opened(letter)
-            self._unpark(letter.topic)
+            self._parking.release(letter.topic)
         self._post.local.append(_Look())
 
     def _count(self, replica: Replica) -> None:

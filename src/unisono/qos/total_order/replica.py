@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from unisono.core.effects import Effect, Send, Store
-from unisono.qos.membership import majority
-from unisono.qos.total_order.manager import Letter, ManagerState, TopicManager
+from unisono.qos.total_order.manager import Letter, TopicManager
 from unisono.qos.total_order.messages import Adopt, Copied, Copy, Entry, ToTopic
+from unisono.qos.total_order.state import ManagerState
+from unisono.qos.views import majority
 
 PART_BYTES = 1 << 17  # keeps a message well below the frame limit of any bus
 _LOG_ENTRIES = 512  # kept for copies that lag; one further behind gets the whole state
