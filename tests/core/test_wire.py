@@ -15,18 +15,17 @@ from unisono.core.node import Node
 from unisono.core.wire import HEADER_BYTES, MAGIC, VERSION, Codec, Rejected
 from unisono.qos.membership import Membership
 from unisono.qos.total_order.layer import TotalOrder
-from unisono.qos.total_order.messages import HandOver
+from unisono.qos.total_order.messages import Adopt, ClosedTopics, HandOver
 from unisono.qos.views import View
 
 CONTROLS: tuple[type[Control], ...] = TotalOrder.controls
 CODEC = Codec(CONTROLS, 1 << 20)
 
 st.register_type_strategy(int, st.integers(0, 2**53))
-hand_overs = st.builds(
-    HandOver, st.integers(0, 99), st.integers(0, 99), st.integers(1, 99), st.binary()
-)
-others = [st.from_type(kind) for kind in TotalOrder.controls if kind is not HandOver]
-messages = st.one_of(hand_overs, *others) | st.builds(
+PARTED = (HandOver, Adopt, ClosedTopics)  # they count their parts from one
+parted = [st.builds(kind, parts=st.integers(1, 99)) for kind in PARTED]
+others = [st.from_type(kind) for kind in TotalOrder.controls if kind not in PARTED]
+messages = st.one_of(*parted, *others) | st.builds(
     Event,
     id=st.text(),
     topic=st.text(),

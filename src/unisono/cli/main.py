@@ -22,6 +22,8 @@ COMMANDS = {
     "audit": "audit trace folders with Spark",
     "reproduce": "run the papers' experiments as a Spark sweep",
     "bench": "benchmarks, as ratios against peers measured in the same run",
+    "node": "host topic managers on a bus until told to stop",
+    "top": "the live bus: members, topic order, rates, who manages what",
     "doctor": "what this machine has and lacks",
 }
 

@@ -50,8 +50,10 @@ class Node:
         layers: Sequence[Layer],
         frame_layers: Sequence[FrameLayer] = (),
         limits: Limits | None = None,
+        records: bool = True,
     ) -> None:
         self.id = node_id
+        self._records = records  # somebody keeps the trace
         self.limits = limits or Limits()
         self.stack = Stack(layers)
         self.frame_layers = tuple(frame_layers)
@@ -97,15 +99,17 @@ class Node:
             seq=self._seq,
             published_us=now,
         )
-        row = {
-            "event_id": event.id,
-            "topic": topic,
-            "publisher": self.id,
-            "publisher_seq": event.seq,
-            "published_us": now,
-            "size": len(payload),
-        }
-        effects = [Record(schema.PUBLICATIONS, row), *self.stack.publish(event, now)]
+        effects = self.stack.publish(event, now)
+        if self._records:
+            row = {
+                "event_id": event.id,
+                "topic": topic,
+                "publisher": self.id,
+                "publisher_seq": event.seq,
+                "published_us": now,
+                "size": len(payload),
+            }
+            effects.insert(0, Record(schema.PUBLICATIONS, row))
         return event.id, self._out(effects, now)
 
     def subscribe(self, topics: Sequence[str], ticket: str, now: int) -> list[Effect]:
@@ -174,6 +178,8 @@ class Node:
 
     def _out(self, effects: Sequence[Effect], now: int) -> list[Effect]:
         out: list[Effect] = []
+        if not self._records:
+            effects = [effect for effect in effects if type(effect) is not Record]
         if len(effects) > 1:
             effects = sorted(effects, key=attrgetter("rank"))
         for effect in effects:
@@ -255,13 +261,15 @@ class Node:
 
     def _deliver(self, effect: Notify, now: int, out: list[Effect]) -> None:
         event = effect.event
-        row = {
-            "subscriber": self.id,
-            "position": self._position,
-            "event_id": event.id,
-            "delivered_us": now,
-            "status": effect.status.value,
-        }
+        if self._records:
+            row = {
+                "subscriber": self.id,
+                "position": self._position,
+                "event_id": event.id,
+                "delivered_us": now,
+                "status": effect.status._value_,
+            }
+            out.append(Record(schema.DELIVERIES, row))
         delivery = Delivery(
             topic=event.topic,
             payload=event.payload,
@@ -274,7 +282,6 @@ class Node:
             stamp=event.stamp,
         )
         self._position += 1
-        out.append(Record(schema.DELIVERIES, row))
         out.append(Deliver(delivery))
 
     def _end(self, topic: str, until_us: int) -> Record:

@@ -56,7 +56,11 @@ class Stack:
         return self._each(lambda layer: layer.reconnected(now), now, bottom_first=True)
 
     def publish(self, event: Event, now: int) -> list[Effect]:
-        return self._enter((Publish(event),), now)
+        if not self.layers:
+            return [Publish(event)]
+        out: list[Effect] = []
+        self._route(0, self.layers[0].publish(event, now), now, out)
+        return out
 
     def subscribe(self, topics: Sequence[str], ticket: str | None, now: int) -> list[Effect]:
         return self._enter((Subscribe(tuple(topics), ticket),), now)
@@ -67,13 +71,17 @@ class Stack:
     def notify(self, event: Event, now: int) -> list[Effect]:
         """An event has come up from the event service."""
         out: list[Effect] = []
-        self._route(len(self.layers), (Notify(event, Status.IN_ORDER),), now, out)
+        if not self.layers:
+            return [Notify(event, Status.IN_ORDER)]
+        lowest = len(self.layers) - 1
+        self._route(lowest, self.layers[lowest].notify(event, Status.IN_ORDER, now), now, out)
         return out
 
     def receive(self, message: Control, sender: str, now: int) -> list[Effect]:
         """A control has come up from the event service."""
         out: list[Effect] = []
-        self._route(len(self.layers), (Receive(message, sender),), now, out)
+        owner = self._owner[type(message)]
+        self._route(owner, self.layers[owner].receive(message, sender, now), now, out)
         return out
 
     def timer(self, key: str, now: int) -> list[Effect]:
@@ -114,7 +122,9 @@ class Stack:
         bottom = below >= len(self.layers)
         for effect in effects:
             kind = type(effect)
-            if kind is Notify:
+            if bottom and (kind is Send or kind is Publish):
+                out.append(effect)
+            elif kind is Notify:
                 assert isinstance(effect, Notify)
                 if index <= 0:
                     out.append(effect)

@@ -11,6 +11,7 @@ reason; the node counts it and changes nothing else.
 
 from __future__ import annotations
 
+import struct
 import zlib
 from typing import Any, Union
 
@@ -20,7 +21,8 @@ from unisono.core.events import Control, Event
 
 MAGIC = 0x55
 VERSION = 1
-HEADER_BYTES = 6
+_HEADER = struct.Struct(">BBI")
+HEADER_BYTES = _HEADER.size
 
 
 class Rejected(Exception):
@@ -42,7 +44,7 @@ class Codec:
 
     def encode(self, sender: str, message: Event | Control) -> bytes:
         body = self._encoder.encode((sender, message))
-        return bytes((MAGIC, VERSION)) + zlib.crc32(body).to_bytes(4, "big") + body
+        return _HEADER.pack(MAGIC, VERSION, zlib.crc32(body)) + body
 
     def decode(self, frame: bytes) -> tuple[str, Event | Control]:
         """The sender and the message, or Rejected."""
@@ -50,12 +52,13 @@ class Codec:
             raise Rejected("too short", f"{len(frame)} bytes")
         if len(frame) > self._max_frame_bytes:
             raise Rejected("too long", f"{len(frame)} bytes")
-        if frame[0] != MAGIC:
-            raise Rejected("not ours", f"first byte {frame[0]:#04x}")
-        if frame[1] != VERSION:
-            raise Rejected("unknown version", f"{frame[1]}")
+        magic, version, checksum = _HEADER.unpack_from(frame)
+        if magic != MAGIC:
+            raise Rejected("not ours", f"first byte {magic:#04x}")
+        if version != VERSION:
+            raise Rejected("unknown version", f"{version}")
         body = memoryview(frame)[HEADER_BYTES:]
-        if zlib.crc32(body) != int.from_bytes(frame[2:HEADER_BYTES], "big"):
+        if zlib.crc32(body) != checksum:
             raise Rejected("checksum")
         try:
             sender, message = self._decoder.decode(body)

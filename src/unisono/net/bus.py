@@ -7,10 +7,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import suppress
 
+import msgspec
+
 from unisono.core.effects import Effect
 from unisono.core.events import Delivery
 from unisono.errors import BusClosed
 from unisono.net.runtime import Runtime
+from unisono.qos.total_order.layer import TotalOrder
 
 
 class Receipt:
@@ -34,6 +37,36 @@ class Receipt:
         return future.done() and not future.cancelled() and future.exception() is None
 
 
+class Topic(msgspec.Struct, frozen=True):
+    """A topic as its manager told of it last."""
+
+    manager: str
+    events: int
+    rank: int  # place in the topic order, 1 is the highest
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The bus as one process sees it."""
+
+    view: int = 0
+    members: tuple[str, ...] = ()
+    complete: bool = False  # every member has all managers that the view gives to it
+    epoch: int = 0  # how often the topic order has changed
+    topics: dict[str, Topic] = {}  # the busiest of each member
+
+
+def _overview(layer: TotalOrder) -> Overview:
+    members = layer.members
+    view = members.view
+    if view is None:
+        return Overview()
+    epoch, order = layer.topic_order
+    found = {t: (m, n) for m, topics in members.heard_topics.items() for t, n in topics.items()}
+    ranked = enumerate(sorted(found, key=order.key), 1)
+    topics = {topic: Topic(*found[topic], rank) for rank, topic in ranked}
+    return Overview(view.number, view.members, members.complete, epoch, topics)
+
+
 class Bus:
     """One process's connection. Iterate over it to be notified; read while you publish."""
 
@@ -48,6 +81,14 @@ class Bus:
     def id(self) -> str:
         """This node's name in the trace."""
         return self._runtime.node.id
+
+    @property
+    def overview(self) -> Overview:
+        """What this process knows of the bus: members, topic order, who manages what."""
+        for layer in self._runtime.node.stack.layers:
+            if isinstance(layer, TotalOrder):
+                return _overview(layer)
+        return Overview()
 
     @property
     def troubles(self) -> list[str]:

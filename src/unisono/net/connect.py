@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Literal
@@ -316,11 +317,11 @@ def _node(
                 retry_us=round(2 * options.period_s * SECOND),
                 adapt=Adapt() if options.adapt else None,
                 stored=stored,
-                covers=options.covers,
+                covers=lru_cache(1 << 16)(options.covers),
                 limits=limits,
             )
         )
-    return Node(node_id, layers, limits=limits)
+    return Node(node_id, layers, limits=limits, records=options.trace is not None)
 
 
 def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:

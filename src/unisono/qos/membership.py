@@ -19,7 +19,7 @@ matter any more then; `chain` holds those that may.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -118,6 +118,8 @@ class Membership:
         self._proposal: _Proposal | None = None
         self._alive_at = 0
         self.completed = 0  # the newest view known to be complete
+        self.topics: Callable[[], dict[str, int]] = dict  # managed here -> events so far
+        self.heard_topics: dict[str, dict[str, int]] = {}  # member -> what it manages
         self.departed: dict[str, None] = {}  # who has said goodbye, oldest first
         self.wished_order: tuple[str, ...] | None = None  # the layer's, at whoever may propose it
 
@@ -275,7 +277,8 @@ class Membership:
 
     def _say_alive(self, view: View) -> list[Effect]:
         ready = self.is_ready(self._node_id)
-        return [Send(EVERYONE, Alive(view.bus, view.number, ready, self.completed))]
+        topics = self.heard_topics[self._node_id] = self.topics()
+        return [Send(EVERYONE, Alive(view.bus, view.number, ready, self.completed, topics))]
 
     def set_ready(self, now: int) -> list[Effect]:
         """All managers that the present view gives to this node have arrived."""
@@ -293,9 +296,12 @@ class Membership:
             self.completed = max(self.completed, view.number)
 
     def _suspected(self, member: str, now: int) -> bool:
+        return self._silent(member, now, _PATIENCE)
+
+    def _silent(self, member: str, now: int, periods: int = 2) -> bool:
         if member == self._node_id or self._period_us is None:
             return False
-        return now - self._heard.get(member, now) > _PATIENCE * self._period_us
+        return now - self._heard.get(member, now) > periods * self._period_us
 
     # Messages.
 
@@ -341,6 +347,8 @@ class Membership:
             self._ready.pop(sender, None)  # it has restarted
         self.completed = max(self.completed, message.completed)
         self._see_completion()
+        if message.number == view.number and sender in view.members:
+            self.heard_topics[sender] = message.topics
         if message.number > view.number:
             return [Send(sender, AskView())]
         if message.number < view.number:
@@ -456,6 +464,7 @@ class Membership:
         self._heard = {member: self._heard.get(member, now) for member in view.members}
         self._joining = {n: at for n, at in self._joining.items() if n not in view.members}
         self._leavers &= set(view.members)
+        self.heard_topics.clear()
         if self.wished_order is not None and view.order == self.wished_order:
             self.wished_order = None
         return [self._store()]
@@ -469,6 +478,8 @@ class Membership:
         view = self.view
         assert view is not None
         stay = [m for m in view.members if m not in self._leavers and not self._suspected(m, now)]
+        if self._leavers and any(self._silent(member, now) for member in stay):
+            return None  # do not leave everything to one that may be dead
         fresh = [
             newcomer
             for newcomer, at in self._joining.items()

@@ -69,6 +69,7 @@ class Alive(Control, frozen=True, array_like=True, tag="alive"):
     number: Number
     ready: bool
     completed: Number  # the newest view known in which every member was ready
+    topics: dict[str, Number] = {}  # managed by the member -> events so far; the busiest
 
 
 class AskView(Control, frozen=True, array_like=True, tag="ask-view"):

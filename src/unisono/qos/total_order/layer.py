@@ -10,7 +10,8 @@ the wrong node are passed on. A view with a new topic order closes the epoch fir
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from heapq import nlargest
+from typing import ClassVar
 
 import msgspec
 
@@ -32,6 +33,7 @@ from unisono.qos.total_order.replica import (
     HELD_DECODER,
     HELD_LIST_DECODER,
     Held,
+    Parts,
     Replica,
     load_held,
     parts_of,
@@ -49,6 +51,7 @@ from unisono.qos.total_order.survey import Survey
 from unisono.qos.views import View
 
 _ENCODER = msgspec.msgpack.Encoder()
+_TOLD_TOPICS = 100
 
 
 def _everything(topic: str) -> bool:
@@ -84,6 +87,7 @@ class TotalOrder(Layer):
         self._exact = exact
         self._covers = covers
         self.members = members
+        members.topics = self._managed
         self._post = Post(node_id)
         self.publisher = Publisher(self._post, self._limits, patience_us, retry_us)
         self.subscriber = Subscriber(
@@ -105,7 +109,7 @@ class TotalOrder(Layer):
         self._view: View | None = None
         self._completed = 0  # the newest complete view that was taken into account
         self._parking = Parking(self._post, self._limits)
-        self._parts: dict[Any, dict[int, bytes]] = {}
+        self._parts = Parts()
         self._epochs = EpochChange(self._post, self._orders, exact)
         self._popularity = Popularity(adapt) if adapt is not None else None
         self._closing = False
@@ -123,6 +127,11 @@ class TotalOrder(Layer):
         """The present epoch and its order."""
         epoch = self._view.epoch if self._view is not None else 0
         return epoch, self._orders[epoch]
+
+    def _managed(self) -> dict[str, int]:
+        """The busiest topics managed here, and how many events they have had."""
+        numbers = ((replica.held.state.number, topic) for topic, replica in self.led.items())
+        return {topic: number for number, topic in nlargest(_TOLD_TOPICS, numbers)}
 
     # The four operations, start and close.
 
@@ -308,8 +317,11 @@ class TotalOrder(Layer):
     # After every handler: local messages, views, closing; then all effects go out together.
 
     def _after(self, effects: Iterable[Effect], now: int) -> list[Effect]:
+        post, members = self._post, self.members
+        quiet = members.view is self._view and members.completed == self._completed
+        if quiet and not post.local and not post.refused and not self._closing:
+            return [*effects, *post.collect()]
         out = list(effects)
-        post = self._post
         while True:
             if post.local:
                 out.extend(self._dispatch(post.local.popleft(), post.node_id, now))
@@ -357,7 +369,7 @@ class TotalOrder(Layer):
         self.led, self._unled = {}, {}
         self._survey = Survey(view)
         self._survey.completed = self._completed
-        self._owed, self._parts = {}, {}
+        self._owed, self._parts = {}, Parts()
         for replica in self.replicas.values():
             replica.retire()
         self._epochs.new_view(view)
@@ -399,7 +411,7 @@ class TotalOrder(Layer):
         return out
 
     def _take_report(self, message: msg.HandOver, sender: str, now: int) -> list[Effect]:
-        data = self._assemble((sender, "report"), message.part, message.parts, message.data)
+        data = self._parts.whole(sender, message)
         if data is None or sender in self._survey.reports:
             return []
         try:
@@ -419,17 +431,6 @@ class TotalOrder(Layer):
             known = self._unled.get(topic)
             if known is None or held.age > known.age:
                 self._unled[topic] = held
-
-    def _assemble(self, key: Any, part: int, parts: int, data: bytes) -> bytes | None:
-        """The whole message, once all its parts are here."""
-        if parts == 1:
-            return data
-        got = self._parts.setdefault(key, {})
-        got[part] = data
-        if len(got) < parts:
-            return None
-        del self._parts[key]
-        return b"".join(got[index] for index in sorted(got))
 
     def _recover(self, now: int) -> list[Effect]:
         """Begin to manage the topics of which enough is known."""
@@ -506,7 +507,7 @@ class TotalOrder(Layer):
 
     def _adopt(self, message: msg.Adopt, sender: str) -> list[Effect]:
         topic = message.topic
-        data = self._assemble((sender, topic), message.part, message.parts, message.data)
+        data = self._parts.whole(sender, message)
         if data is None or sender != self._post.manager_of(topic):
             return []
         try:

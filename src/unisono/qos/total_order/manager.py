@@ -101,7 +101,12 @@ class TopicManager:
 
     def take(self, message: ToTopic) -> list[Letter]:
         """A message for this topic; returns the letters that it leads to."""
-        getattr(self, _HANDLERS[type(message)])(message)
+        if type(message) is FillStamp:
+            self.fill(message)
+        elif type(message) is RequestStamp:
+            self.request(message)
+        else:
+            getattr(self, _HANDLERS[type(message)])(message)
         letters, self._letters = self._letters, []
         return letters
 
@@ -246,6 +251,13 @@ class TopicManager:
             return  # a late duplicate
         elif number in epoch.held.get(lower, ()):
             self._pull_for(epoch, message)
+        elif (
+            not epoch.held
+            and epoch.passed.get(lower) == number - 1
+            and self._may_pass(epoch, message)
+        ):
+            self._stamp(epoch, message)
+            self._passed_on(epoch)
         else:
             epoch.held.setdefault(lower, {})[number] = message
             self._release(epoch)
@@ -266,6 +278,9 @@ class TopicManager:
                     progress = True
                 if not waiting:
                     del epoch.held[lower]
+        self._passed_on(epoch)
+
+    def _passed_on(self, epoch: Epoch) -> None:
         if self.state.drains and epoch is self.state.epoch:
             self._answer_drains()
         if self.state.old:
@@ -274,11 +289,10 @@ class TopicManager:
     def _may_pass(self, epoch: Epoch, message: FillStamp) -> bool:
         passed, announced = epoch.passed, epoch.announced
         own = message.event_topic
-        return all(
-            passed.get(topic, count) >= count and topic not in announced
-            for topic, count in message.stamp.items()
-            if topic != own
-        )
+        for topic, count in message.stamp.items():
+            if topic != own and (passed.get(topic, count) < count or topic in announced):
+                return False
+        return True
 
     def _stamp(self, epoch: Epoch, message: FillStamp) -> None:
         state = self.state
@@ -335,7 +349,7 @@ class TopicManager:
     # Relations. Requests go strictly upwards in the topic order, so waiting cannot be circular.
 
     def _all_above(self, topics: tuple[str, ...]) -> bool:
-        return all(self._order.above(topic, self.state.topic) for topic in topics)
+        return self._order.all_above(topics, self.state.topic)
 
     def _current(self, epoch: int) -> bool:
         return epoch == self.state.epoch.number and self.state.epoch.final < 0

@@ -23,7 +23,14 @@ class TopicOrder:
         return (self._rank.get(topic, len(self._rank)), topic)
 
     def above(self, topic: str, other: str) -> bool:
+        if not self._rank:
+            return topic < other
         return self.key(topic) < self.key(other)
+
+    def all_above(self, topics: Sequence[str], other: str) -> bool:
+        if not self._rank:
+            return not topics or max(topics) < other
+        return all(self.above(topic, other) for topic in topics)
 
     def upwards(self, topics: Iterable[str]) -> list[str]:
         """From the lowest priority to the highest: the way a stamp travels."""

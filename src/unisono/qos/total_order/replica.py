@@ -19,7 +19,7 @@ import msgspec
 
 from unisono.core.effects import Effect, Send, Store
 from unisono.qos.total_order.manager import Letter, TopicManager
-from unisono.qos.total_order.messages import Adopt, Copied, Copy, Entry, ToTopic
+from unisono.qos.total_order.messages import Adopt, Copied, Copy, Entry, HandOver, ToTopic
 from unisono.qos.total_order.state import ManagerState
 from unisono.qos.views import majority
 
@@ -77,6 +77,25 @@ def load_held(stored: Mapping[str, bytes]) -> Iterator[tuple[Held, list[ToTopic]
 
 def parts_of(data: bytes) -> list[bytes]:
     return [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
+
+
+class Parts:
+    """Puts messages together that came in parts."""
+
+    def __init__(self) -> None:
+        self._got: dict[tuple[str, str], dict[int, bytes]] = {}
+
+    def whole(self, sender: str, message: Adopt | HandOver) -> bytes | None:
+        """All the data, once all its parts are here."""
+        if message.parts == 1:
+            return message.data
+        key = (sender, message.topic if isinstance(message, Adopt) else "")
+        got = self._got.setdefault(key, {})
+        got[message.part] = message.data
+        if len(got) < message.parts:
+            return None
+        del self._got[key]
+        return b"".join(got[index] for index in sorted(got))
 
 
 class Replica:

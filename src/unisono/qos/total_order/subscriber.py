@@ -479,13 +479,11 @@ class Subscriber:
         epoch = stamp.get(EPOCH, 0)
         if stamp[topic] <= clock.get(topic, 0) or epoch < clock.get(EPOCH, 0):
             return False
-        order = self._orders[epoch]
-        rank = order.key(topic)
-        return all(
-            count >= clock.get(other, 0)
-            for other, count in stamp.items()
-            if other in self._known and order.key(other) < rank
-        )
+        for other, count in stamp.items():
+            behind = count < clock.get(other, 0) and other in self._known
+            if behind and self._orders[epoch].above(other, topic):
+                return False
+        return True
 
     def _cascade(self) -> None:
         """Notify what has become ready, in as many rounds as it takes."""

@@ -1,0 +1,88 @@
+"""`unisono top`: the live bus - members, the topic order and its epoch, rates, who manages what."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+import unisono
+from unisono.cli.ui import Ui
+from unisono.net.bus import Overview
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", help="the bus, for example nats://127.0.0.1:4222")
+    parser.add_argument("--every", type=float, default=2.0, help="seconds between looks (2)")
+    parser.add_argument("--once", action="store_true", help="two looks, then stop, as with --json")
+
+
+def run(args: argparse.Namespace, ui: Ui) -> int:
+    if not args.every > 0:
+        raise unisono.BadInput(f"--every {args.every:g}: expected a positive number of seconds")
+    return asyncio.run(_watch(args, ui))
+
+
+async def _watch(args: argparse.Namespace, ui: Ui) -> int:
+    async with unisono.connect(args.url, manage=False, name="top") as bus:
+        await asyncio.sleep(args.every)
+        before = bus.overview
+        await asyncio.sleep(args.every)
+        if args.once or ui.as_json:
+            result = snapshot(before, bus.overview, args.every)
+            ui.emit(result)
+            ui.show(_picture(result))
+            return 0
+        with Live(console=ui.out, auto_refresh=False) as live:
+            while True:
+                now = bus.overview
+                live.update(_picture(snapshot(before, now, args.every)), refresh=True)
+                before = now
+                await asyncio.sleep(args.every)
+
+
+def snapshot(before: Overview, now: Overview, every_s: float) -> dict[str, Any]:
+    """What the command prints with --json."""
+    topics = []
+    for name, topic in sorted(now.topics.items(), key=lambda item: item[1].rank):
+        earlier = before.topics.get(name)
+        new = topic.events - earlier.events if earlier is not None else 0
+        topics.append(
+            {
+                "topic": name,
+                "rank": topic.rank,
+                "events": topic.events,
+                "events_per_s": round(max(new, 0) / every_s, 1),
+                "manager": topic.manager,
+            }
+        )
+    return {
+        "view": now.view,
+        "members": list(now.members),
+        "complete": now.complete,
+        "epoch": now.epoch,
+        "topics": topics,
+    }
+
+
+def _picture(result: dict[str, Any]) -> Group:
+    state = "complete" if result["complete"] else "changing"
+    head = Text(
+        f"view {result['view']} ({state}), {len(result['members'])} members, "
+        f"topic order {result['epoch']}"
+    )
+    table = Table("rank", "topic", "events", "events/s", "manager")
+    for row in result["topics"]:
+        table.add_row(
+            str(row["rank"]),
+            row["topic"],
+            f"{row['events']:,}",
+            f"{row['events_per_s']:,}",
+            row["manager"],
+        )
+    return Group(head, table)

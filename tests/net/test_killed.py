@@ -1,0 +1,153 @@
+"""Manager processes on a real nats-server, killed at random while events flow, audited by Spark.
+
+Ten seconds by default; `make test-slow` runs a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process, create_subprocess_exec
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from support.servers import NatsServer
+
+import unisono
+from unisono import Bus, Receipt
+from unisono.pipeline.audit import audit
+from unisono.pipeline.read import open_trace
+
+_PATIENCE_S = 60
+_MANAGERS = 5
+_PERIOD_S = 0.2
+_RATE = 200
+TOPICS = ("a", "b", "c", "d")
+
+
+class Managers:
+    """Processes that host the topic managers; one is killed now and then, another comes."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._running: list[Process] = []
+        self.killed = 0
+
+    async def start(self) -> None:
+        command = (sys.executable, "-m", "unisono", "node", self._url, "--json")
+        process = await create_subprocess_exec(
+            *command, "--period", str(_PERIOD_S), stdout=PIPE, start_new_session=True
+        )
+        self._running.append(process)
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE_S)
+        assert json.loads(line)["node"]
+
+    async def kill_one(self, rng: random.Random) -> None:
+        process = self._running.pop(rng.randrange(len(self._running)))
+        os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+        self.killed += 1
+
+    async def stop(self) -> None:
+        for process in self._running:
+            process.terminate()
+        await asyncio.gather(*(process.wait() for process in self._running))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(_PATIENCE_S):
+        while not holds():  # noqa: ASYNC110 - of other processes, so there is no event
+            await asyncio.sleep(0.02)
+
+
+async def publish(bus: Bus, seconds: float) -> list[Receipt]:
+    """At a steady rate, whatever happens to the managers."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    receipts: list[Receipt] = []
+    for number in range(int(seconds * _RATE)):
+        await asyncio.sleep(max(0.0, start + number / _RATE - loop.time()))
+        receipts.append(await bus.publish(TOPICS[number % len(TOPICS)], b"%d" % number))
+    return receipts
+
+
+async def disturb(managers: Managers, bus: Bus, rng: random.Random) -> None:
+    """Kill managers one after the other, each once the bus has got over the one before."""
+    while True:
+        await asyncio.sleep(rng.uniform(0.0, 1.5))
+        before = bus.overview.view
+        await managers.kill_one(rng)
+        await managers.start()
+        await until(lambda before=before: _well(bus, before))  # type: ignore[misc]
+
+
+def _well(bus: Bus, before: int) -> bool:
+    overview = bus.overview
+    return overview.view > before and overview.complete and len(overview.members) == _MANAGERS
+
+
+async def scene(url: str, folder: Path, seconds: float) -> tuple[int, int, list[list[str]]]:
+    rng = random.Random(7)
+    managers = Managers(url)
+    for _ in range(_MANAGERS):
+        await managers.start()
+
+    async def connect(name: str) -> Bus:
+        return await unisono.connect(
+            url, manage=False, trace=folder, name=name, period_s=_PERIOD_S, patience_s=_PATIENCE_S
+        ).open()
+
+    publisher = await connect("publisher")
+    readers = [await connect("reader") for _ in range(2)]
+    await until(lambda: len(publisher.overview.members) == _MANAGERS)
+    await asyncio.gather(*(reader.subscribe(*TOPICS) for reader in readers))
+    heard: list[list[str]] = [[] for _ in readers]
+
+    async def read(bus: Bus, into: list[str]) -> None:
+        async for event in bus:
+            into.append(event.id)
+
+    reading: list[Awaitable[None]] = [
+        asyncio.ensure_future(read(bus, into)) for bus, into in zip(readers, heard, strict=True)
+    ]
+    disturbing = asyncio.ensure_future(disturb(managers, publisher, rng))
+    receipts = await publish(publisher, seconds)
+    disturbing.cancel()
+    for receipt in receipts:
+        await receipt  # acknowledged, every one
+    await until(lambda: all(len(ids) == len(receipts) for ids in heard))
+    assert sorted(heard[0]) == sorted(receipt.id for receipt in receipts)
+    for bus in (publisher, *readers):
+        await bus.close()
+    await asyncio.gather(*reading)
+    await managers.stop()
+    return len(receipts), managers.killed, heard
+
+
+def check(server: NatsServer, folder: Path, spark: SparkSession, seconds: float) -> None:
+    published, killed, heard = asyncio.run(scene(server.url, folder, seconds))
+    assert killed >= seconds // 5
+    assert heard[0] == heard[1]
+    report = audit(spark, open_trace(spark, folder))
+    assert report.verdict == "valid", report
+    assert published == int(seconds * _RATE)
+
+
+def test_killed_managers_lose_nothing(
+    nats_server: NatsServer, tmp_path: Path, spark: SparkSession
+) -> None:
+    check(nats_server, tmp_path / "run", spark, 10)
+
+
+@pytest.mark.slow
+def test_killed_managers_lose_nothing_for_a_minute(
+    nats_server: NatsServer, tmp_path: Path, spark: SparkSession
+) -> None:
+    check(nats_server, tmp_path / "run", spark, 60)
