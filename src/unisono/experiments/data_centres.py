@@ -1,4 +1,4 @@
-"""What the experiments of thesis chapter 4 share: settings by name, assumptions, helpers."""
+"""What the experiments of thesis chapter 4 share: settings by name, assumptions, measuring."""
 
 from __future__ import annotations
 
