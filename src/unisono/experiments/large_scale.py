@@ -98,7 +98,7 @@ SIZES = (10, 100, 1000, 10_000)
 SIZE_TOPICS = 50
 SIZE_S, SIZE_QUICK_S = 300, 30
 MODELS = {"worst": "last", "uniform": "uniform", "power-law": POWER}
-SIZE_MEASURES = ("latency_s", "ordering_s", "ens_s", "within_1_s")
+SIZE_MEASURES = ("latency_s", "ordering_s", "ens_s", "within_1_s", "entries")
 SIZE_ASSUMED = (
     *COMMON,
     f"each run is {SIZE_S} s long instead of 30 min (quick: {SIZE_QUICK_S} s); 10 runs make 3,000 "
@@ -125,6 +125,7 @@ def size_simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
         "ordering_s": result.ordering_us.mean() / 1e6,
         "ens_s": result.dissemination_us.mean() / 1e6,
         "within_1_s": (result.latency_us <= 1_000_000).mean(),
+        "entries": (result.tables.stamp >= 0).sum(axis=1).mean(),
     }
 
 
