@@ -151,7 +151,7 @@ def test_every_large_experiment_measures_claims_and_draws(
         table[setting] = {
             f"{measure}_{figure}": float(value)
             for measure, value in found.items()
-            for figure in ("mean", "min", "max")
+            for figure in ("mean", "sd", "min", "max")
         }
     claims = experiment.claims(table)
     assert claims and {claim.verdict for claim in claims} <= {MET, NOT_MET}

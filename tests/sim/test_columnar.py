@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from itertools import combinations
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unisono.errors import Unsupported
+from unisono.errors import BadInput, Unsupported
 from unisono.sim.channels import HashedDelays, Links, Wan, node_key, quantiles_us
 from unisono.sim.columnar import calendar as cal
 from unisono.sim.columnar import links as lnk
@@ -190,6 +192,41 @@ def test_all_events_of_an_epoch_come_before_those_of_the_next() -> None:
         for heard in sequences(result).values():
             epochs = [int(epoch[event]) for event in heard]
             assert epochs == sorted(epochs)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"order": np.array([0, 0], np.int32)}, "each of the 2 topics once"),
+        ({"publications": (np.array([5, 1]), *2 * (np.zeros(2, np.int32),))}, "sort them"),
+        ({"publications": (np.array([5]), *2 * (np.array([7], np.int32),))}, "from 0 to 1"),
+        ({"subscriptions": (np.zeros(2, np.int64), np.zeros(0, np.int32))}, "each of the 3 nodes"),
+        ({"buffer": -1}, "below 0"),
+        ({"adaptive": Adaptive(alpha=0)}, "alpha"),
+    ],
+)
+def test_plans_that_make_no_sense_are_refused(change: dict[str, Any], why: str) -> None:
+    plan = Plan(
+        network=direct(3, 2, 1),
+        subscriptions=models.subscriptions(3, 2, 2, "all", 1),
+        publications=models.publications(3, models.weights("uniform", 2), 1.0, 5, 1),
+        order=np.arange(2, dtype=np.int32),
+        seed=1,
+    )
+    assert run(plan).tagged_share == 0
+    with pytest.raises(BadInput, match=why):
+        run(replace(plan, **change))
+
+
+def test_a_run_without_publications_is_over_at_once() -> None:
+    plan = Plan(
+        network=pastry(3, 2, 1),
+        subscriptions=models.subscriptions(3, 2, 2, "all", 1),
+        publications=(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32)),
+        order=np.arange(2, dtype=np.int32),
+        seed=1,
+    )
+    assert run(plan).steps == 0
 
 
 def test_a_popular_topic_rises() -> None:

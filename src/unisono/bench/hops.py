@@ -40,18 +40,19 @@ def columnar(delay_us: Longs, tokens: int, hops: int) -> int:
 def _columnar(
     slot: Any, first: Any, last: Any, state: Longs, delay_us: Longs, tokens: int, hops: int
 ) -> int:
-    asked = 0
-    check = 0
+    asked = after = check = 0  # `after` is the place of the next delay
     for token in range(tokens):
-        cal.push(slot, first, last, state, delay_us[asked % delay_us.size], token)
+        cal.push(slot, first, last, state, delay_us[after], token)
         asked += 1
+        after = after + 1 if after + 1 < delay_us.size else 0
     for _ in range(hops):
         now = cal.next_time(slot, first, state)
         token = cal.pop(slot, first, last, state)
         check = (check * 3 + (now ^ token)) & _CHECK
         if asked < hops:
-            cal.push(slot, first, last, state, now + delay_us[asked % delay_us.size], token)
+            cal.push(slot, first, last, state, now + delay_us[after], token)
             asked += 1
+            after = after + 1 if after + 1 < delay_us.size else 0
     return check
 
 

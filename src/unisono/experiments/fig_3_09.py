@@ -11,6 +11,10 @@ from unisono.experiments.registry import Claim, Experiment, Table
 def claims(table: Table) -> list[Claim]:
     found = {model: large.by_size(table, model, "latency_s") for model in large.MODELS}
     least, most = large.SIZES[0], large.SIZES[-1]
+    spread = max(
+        table[setting]["latency_s_sd"] / table[setting]["latency_s_mean"]
+        for setting in EXPERIMENT.settings
+    )
     growth = {model: by_size[most] - by_size[least] for model, by_size in found.items()}
     return [
         large.claim(
@@ -35,6 +39,12 @@ def claims(table: Table) -> list[Claim]:
                 found["worst"][size] > found["uniform"][size] > found["power-law"][size]
                 for size in large.SIZES
             ),
+        ),
+        large.claim(
+            "the standard deviation over the runs is at most 5 % of the mean",
+            "at most 5 %",
+            f"at most {spread:.1%}",
+            spread <= 0.05,
         ),
     ]
 

@@ -75,18 +75,15 @@ def claims(table: Table) -> list[Claim]:
 def plot(table: Table, path: Path) -> None:
     from unisono.report.plots import curves
 
-    places = list(range(len(BUFFERS)))
+    sizes = [int(size) for size in BUFFERS if size != "unbounded"]
     lines = {
-        "tagged (%)": [
-            (at, 100 * table[f"buffer-{size}"]["tagged_mean"])
-            for at, size in zip(places, BUFFERS, strict=True)
-        ],
-        "latency (s)": [
-            (at, table[f"buffer-{size}"]["latency_s_mean"])
-            for at, size in zip(places, BUFFERS, strict=True)
-        ],
+        label: [(size, scale * table[f"buffer-{size}"][measure]) for size in sizes]
+        for label, measure, scale in (
+            ("tagged (%)", "tagged_mean", 100),
+            ("latency (s)", "latency_s_mean", 1),
+        )
     }
-    curves(lines, f"buffer: {', '.join(BUFFERS)}", "tagged (%), latency (s)", path)
+    curves(lines, "buffer (events)", "tagged (%), latency (s)", path)
 
 
 EXPERIMENT = Experiment(

@@ -98,7 +98,7 @@ SIZES = (10, 100, 1000, 10_000)
 SIZE_TOPICS = 50
 SIZE_S, SIZE_QUICK_S = 300, 30
 MODELS = {"worst": "last", "uniform": "uniform", "power-law": POWER}
-SIZE_MEASURES = ("latency_s", "ordering_s", "ens_s", "within_1_s")
+SIZE_MEASURES = ("latency_s", "ordering_s", "ens_s", "within_1_s", "entries")
 SIZE_ASSUMED = (
     *COMMON,
     f"each run is {SIZE_S} s long instead of 30 min (quick: {SIZE_QUICK_S} s); 10 runs make 3,000 "
@@ -125,6 +125,7 @@ def size_simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
         "ordering_s": result.ordering_us.mean() / 1e6,
         "ens_s": result.dissemination_us.mean() / 1e6,
         "within_1_s": (result.latency_us <= 1_000_000).mean(),
+        "entries": (result.tables.stamp >= 0).sum(axis=1).mean(),
     }
 
 
@@ -172,6 +173,7 @@ DYNAMIC_MEASURES = (
     "change_messages",
     "late_latency_s",
     "late_median_s",
+    "late_popular_s",
     "late_bytes",
     "late_median_bytes",
     *series("latency_s"),
@@ -202,19 +204,33 @@ def dynamic_run(
 
 
 def dynamic_figures(result: Result) -> dict[str, float]:
-    """The measures of a run: curves over its events, and means and medians of the last 100."""
+    """The measures of a run: curves over its events, and means and medians of the last 100.
+
+    `late_popular_s` is the mean over those on the topics that get 80 % of the publications.
+    """
     latency = (result.latency_us / 1e6).tolist()
     stamp = result.stamp_bytes.tolist()
+    top = popular_topics(result.tables.manager.size)
+    topics = result.tables.event["topic"][-LATE:].tolist()
+    on_popular = [took for took, topic in zip(latency[-LATE:], topics, strict=True) if topic < top]
     return {
         "swaps": result.swaps,
         "change_messages": int(result.tables.run[0]["change_messages"]),
         "late_latency_s": fmean(latency[-LATE:]),
         "late_median_s": median(latency[-LATE:]),
+        "late_popular_s": fmean(on_popular or [0.0]),
         "late_bytes": fmean(stamp[-LATE:]),
         "late_median_bytes": median(stamp[-LATE:]),
         **bucketed("latency_s", latency, DYNAMIC_S),
         **bucketed("bytes", stamp, DYNAMIC_S),
     }
+
+
+def popular_topics(topics: int) -> int:
+    """How many get 80 % of the publications."""
+    from unisono.sim.columnar.models import SHAPES, most_popular
+
+    return most_popular(topics, SHAPES[POWER])
 
 
 def bucketed(name: str, values: Sequence[float], duration_s: int) -> dict[str, float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -52,7 +53,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def registry() -> dict[str, Experiment]:
-    """All experiments by id."""
+    """All experiments by id, in the order of the figures."""
     found: dict[str, Experiment] = {}
     for module in pkgutil.iter_modules(experiments.__path__):
         entry: Any = importlib.import_module(f"{experiments.__name__}.{module.name}")
@@ -60,7 +61,13 @@ def registry() -> dict[str, Experiment]:
         if isinstance(experiment, Experiment):
             assert experiment.id not in found, f"two experiments are called {experiment.id}"
             found[experiment.id] = experiment
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda entry: _by_number(entry[0])))
+
+
+def _by_number(text: str) -> list[tuple[int, str]]:
+    """So that 3.9 comes before 3.10."""
+    parts = re.split(r"(\d+)", text)
+    return [(int(part) if part.isdigit() else -1, part) for part in parts]
 
 
 def find(experiment_id: str) -> Experiment:

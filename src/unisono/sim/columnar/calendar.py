@@ -147,7 +147,7 @@ def pop(slot: Table, first: Ints, last: Ints, state: Longs) -> int:
 
 @compiled
 def _rebuild(slot: Table, first: Ints, last: Ints, state: Longs, buckets: int) -> None:
-    """Other buckets, and days as long as two items are apart on average."""
+    """Other buckets, and days as long as items are apart on average."""
     count = state[COUNT]
     slots = np.empty(count, np.int64)
     gathered = 0
@@ -169,7 +169,7 @@ def _rebuild(slot: Table, first: Ints, last: Ints, state: Longs, buckets: int) -
         earliest = min(earliest, slot[slots[index]].time)
     for index in range(count):
         total += slot[slots[index]].time - earliest
-    width = 4 * total // (count * count)  # half of the items lie before the mean
+    width = 2 * total // (count * count)  # half of the items lie before the mean
     shift = 0
     while (np.int64(1) << shift) < width:
         shift += 1

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from unisono.compiled import Bools, Ints, Longs, Words
 from unisono.core.entropy import digest
+from unisono.errors import BadInput
 from unisono.sim.channels import Wan
 from unisono.sim.columnar import calendar as cal
 from unisono.sim.columnar import links as lnk
@@ -180,6 +181,7 @@ def node_names(count: int) -> tuple[str, ...]:
 
 def run(plan: Plan) -> Result:
     """A pure function of the plan."""
+    _check(plan)
     base = bits(_held_together(plan))
     tables = _tables(plan, base)
     overlay = _overlay(plan, tables.pair_of != NONE)
@@ -206,6 +208,27 @@ def run(plan: Plan) -> Result:
     assert (tables.event["stamped"] >= 0).all(), "an event was never stamped"
     assert not tables.node["waiting"].any(), "an event waits for ever"
     return Result(tables=tables, changed_us=tuple(changed))
+
+
+def _check(plan: Plan) -> None:
+    """What would give wrong results silently is refused."""
+    times, topics, publishers = plan.publications
+    count, nodes = plan.order.size, len(plan.network.names)
+    if (np.diff(times) < 0).any():
+        raise BadInput("publications: sort them by time")
+    if not np.array_equal(np.sort(plan.order), np.arange(count)):
+        raise BadInput(f"order: name each of the {count} topics once")
+    if topics.size and not (0 <= topics.min() <= topics.max() < count):
+        raise BadInput(f"publications: topics are numbered from 0 to {count - 1}")
+    if publishers.size and not (0 <= publishers.min() <= publishers.max() < nodes):
+        raise BadInput(f"publications: nodes are numbered from 0 to {nodes - 1}")
+    if plan.subscriptions[0].size != nodes + 1:
+        raise BadInput(f"subscriptions: give the start of each of the {nodes} nodes, and the end")
+    if plan.buffer is not None and plan.buffer < 0:
+        raise BadInput(f"buffer = {plan.buffer} is below 0; None is unbounded")
+    rule = plan.adaptive
+    if rule is not None and not (rule.alpha > 0 and rule.window >= 1):
+        raise BadInput("adaptive: alpha must be above 0 and window at least 1")
 
 
 def _tables(plan: Plan, base: Words) -> Tables:

@@ -135,42 +135,15 @@ def go(
             if kind == CLOSE:
                 run[0].change_messages += 1
                 closed(
-                    run,
-                    event,
-                    stamp,
-                    place,
-                    number,
-                    node,
-                    pair,
-                    topic_of,
-                    upto,
-                    clock,
-                    slot,
-                    log,
-                    at,
-                    what,
-                    now,
-                )
+                    run, event, stamp, place, number, node, pair, topic_of, upto, clock, slot, log,
+                    at, what, now,
+                )  # fmt: skip
             elif pair_of[at, event[what].topic] != NONE:
                 own = pair_of[at, event[what].topic]
                 arrive(
-                    run,
-                    event,
-                    stamp,
-                    place,
-                    number,
-                    node,
-                    pair,
-                    topic_of,
-                    upto,
-                    clock,
-                    slot,
-                    log,
-                    at,
-                    own,
-                    what,
-                    now,
-                )
+                    run, event, stamp, place, number, node, pair, topic_of, upto, clock, slot, log,
+                    at, own, what, now,
+                )  # fmt: skip
 
 
 @compiled

@@ -24,9 +24,14 @@ SHAPES = {"power-0.269": 0.4, "power-0.901": 0.005}  # -> share of the topics th
 MOST = 0.8
 
 
+def most_popular(topics: int, share: float) -> int:
+    """How many topics that share is: at least one."""
+    return max(1, math.ceil(share * topics - 1e-9))
+
+
 def exponent(topics: int, share: float) -> float:
     """The exponent for which that share of the topics, at least one, gets 80 % of the draws."""
-    top = max(1, math.ceil(share * topics - 1e-9))
+    top = most_popular(topics, share)
     if top / topics >= MOST:
         return 0.0
     ranks = np.arange(1, topics + 1, dtype=np.float64)

@@ -46,37 +46,24 @@ def arrive(
     given_up = epoch == node[me].epoch and event[new].number <= upto[own]
     if given_up or epoch < node[me].epoch:
         _notify(
-            run, event, stamp, place, node, topic_of, upto, clock, log, me, own, new, False, now
-        )
+            run, event, stamp, place, node, topic_of, upto, clock, log, me, own, new, False, now,
+        )  # fmt: skip
         return
     if _ready(event, stamp, node, topic_of, upto, me, own, new):
         _notify(
-            run, event, stamp, place, node, topic_of, upto, clock, log, me, own, new, False, now
-        )
+            run, event, stamp, place, node, topic_of, upto, clock, log, me, own, new, False, now,
+        )  # fmt: skip
         _cascade(
-            run, event, stamp, place, number, node, pair, topic_of, upto, clock, slot, log, me, now
-        )
+            run, event, stamp, place, number, node, pair, topic_of, upto, clock, slot, log, me, now,
+        )  # fmt: skip
         return
     _wait(run, event, node, pair, slot, me, own, new)
     while node[me].waiting > run[0].bound:
         oldest = slot[node[me].oldest].event
         _force(
-            run,
-            event,
-            stamp,
-            place,
-            number,
-            node,
-            pair,
-            topic_of,
-            upto,
-            clock,
-            slot,
-            log,
-            me,
-            oldest,
-            now,
-        )
+            run, event, stamp, place, number, node, pair, topic_of, upto, clock, slot, log, me,
+            oldest, now,
+        )  # fmt: skip
 
 
 @compiled
@@ -100,8 +87,8 @@ def closed(
     """The numbers of events of an epoch are final and known here."""
     node[me].closed = max(node[me].closed, epoch + 1)
     _cascade(
-        run, event, stamp, place, number, node, pair, topic_of, upto, clock, slot, log, me, now
-    )
+        run, event, stamp, place, number, node, pair, topic_of, upto, clock, slot, log, me, now,
+    )  # fmt: skip
 
 
 @compiled
@@ -239,21 +226,9 @@ def _cascade(
                     break
                 _take(run, node, pair, slot, me, key, pair[key].first_slot)
                 _notify(
-                    run,
-                    event,
-                    stamp,
-                    place,
-                    node,
-                    topic_of,
-                    upto,
-                    clock,
-                    log,
-                    me,
-                    key,
-                    first,
-                    False,
-                    now,
-                )
+                    run, event, stamp, place, node, topic_of, upto, clock, log, me, key, first,
+                    False, now,
+                )  # fmt: skip
                 progress = True
             key = following
         if _next_epochs(number, node, topic_of, upto, clock, me):
@@ -289,8 +264,8 @@ def _force(
     _take(run, node, pair, slot, me, key, pair[key].first_slot)
     _notify(run, event, stamp, place, node, topic_of, upto, clock, log, me, key, leaving, True, now)
     _cascade(
-        run, event, stamp, place, number, node, pair, topic_of, upto, clock, slot, log, me, now
-    )
+        run, event, stamp, place, number, node, pair, topic_of, upto, clock, slot, log, me, now,
+    )  # fmt: skip
 
 
 @compiled
