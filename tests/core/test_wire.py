@@ -16,7 +16,7 @@ from unisono.core.wire import HEADER_BYTES, MAGIC, VERSION, Codec, Rejected
 from unisono.qos.membership import Membership
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.messages import Adopt, ClosedTopics, HandOver
-from unisono.qos.views import View
+from unisono.qos.views import Alive, View
 
 CONTROLS: tuple[type[Control], ...] = TotalOrder.controls
 CODEC = Codec(CONTROLS, 1 << 20)
@@ -24,8 +24,9 @@ CODEC = Codec(CONTROLS, 1 << 20)
 st.register_type_strategy(int, st.integers(0, 2**53))
 PARTED = (HandOver, Adopt, ClosedTopics)  # they count their parts from one
 parted = [st.builds(kind, parts=st.integers(1, 99)) for kind in PARTED]
-others = [st.from_type(kind) for kind in TotalOrder.controls if kind not in PARTED]
-messages = st.one_of(*parted, *others) | st.builds(
+alive = st.builds(Alive, topics=st.dictionaries(st.text(), st.integers(0, 2**53)))
+others = [st.from_type(kind) for kind in TotalOrder.controls if kind not in (*PARTED, Alive)]
+messages = st.one_of(alive, *parted, *others) | st.builds(
     Event,
     id=st.text(),
     topic=st.text(),

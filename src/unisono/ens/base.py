@@ -11,7 +11,7 @@ OnFrame = Callable[[str, bytes], Awaitable[None]]
 class EventService(Protocol):
     """One connection to a bus. `tests/contracts` holds the suite that every one must pass."""
 
-    replicas: int  # copies of a topic manager that make sense: 1 where all nodes die together
+    replicas: int  # copies of a topic manager that make sense; 1: all nodes live and die together
     discovery_s: float  # within this time a question to everyone is answered
     max_frame_bytes: int | None
     generation: int  # rises when the connection is lost: what was sent before may be lost too

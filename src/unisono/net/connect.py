@@ -300,6 +300,7 @@ def _node(
             manage=options.manage,
             dialect=options.stamps,
             replicas=options.replicas or service.replicas,
+            spread=service.replicas > 1,
             period_us=round(options.period_s * SECOND),
             stored=stored.get(STORE_KEY) if stored is not None else None,
             discovery_us=round(discovery_s * SECOND),

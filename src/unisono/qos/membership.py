@@ -81,6 +81,7 @@ class Membership:
         dialect: str = "exact",
         initial: View | None = None,
         replicas: int = 1,
+        spread: bool = True,
         order: tuple[str, ...] = (),
         period_us: int | None = None,
         discovery_us: int = 500_000,
@@ -92,8 +93,7 @@ class Membership:
         self._manage = manage
         self._dialect = dialect
         self._initial = initial
-        self._replicas = replicas
-        self._order = order
+        self._first = View(node_id, 1, (node_id,), replicas=replicas, spread=spread, order=order)
         self._period_us = period_us
         self._discovery_us = discovery_us
         self._patience_us = patience_us
@@ -191,11 +191,8 @@ class Membership:
         if now - self._asked_us > 2 * self._discovery_us:
             return self._hello(now)  # this process was busy: answers may still be unread
         if self._manage and self._known is None and not self._rivals:
-            first = View(
-                self._node_id, 1, (self._node_id,), replicas=self._replicas, order=self._order
-            )
             return [
-                *self._install(first, now),
+                *self._install(self._first, now),
                 *self._join(now),
                 Send(EVERYONE, Known(self._node_id)),
             ]

@@ -25,6 +25,7 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     members: tuple[str, ...]
     chain: tuple[Past, ...] = ()  # views whose managers may not all have moved on, oldest first
     replicas: int = 1  # copies of a manager's state
+    spread: bool = True  # over all members; else all managers are on the oldest
     epoch: Number = 0  # of the topic order
     order: tuple[str, ...] = ()  # the topics listed in it, highest first
     old_order: tuple[str, ...] = ()  # the one of the epoch before

@@ -54,8 +54,9 @@ class Popularity:
 
     def handled(self, topic: str, events: Iterable[str], epoch: int) -> str | None:
         """Events that the manager of `topic` handled; a lower topic that should take its place."""
-        counts = self._counts.setdefault(topic, Counter())
-        recent = self._recent.setdefault(topic, deque())
+        if topic not in self._counts:
+            self._counts[topic], self._recent[topic] = Counter(), deque()
+        counts, recent = self._counts[topic], self._recent[topic]
         wanted: str | None = None
         for event_topic in events:
             counts[event_topic] += 1
@@ -63,7 +64,8 @@ class Popularity:
                 recent.append(event_topic)
                 if len(recent) > self._adapt.window:
                     counts[recent.popleft()] -= 1
-            if event_topic != topic and self._exceeds(counts[event_topic], counts[topic]):
+            lower, upper = counts[event_topic], counts[topic]
+            if lower > upper and self._exceeds(lower, upper):
                 wanted = event_topic
         if wanted is None or self._asked.get(topic) == epoch:
             return None

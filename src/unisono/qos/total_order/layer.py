@@ -361,7 +361,7 @@ class TotalOrder(Layer):
         assert view is not None
         self._view = view
         post = self._post
-        post.members, post.view = view.members, view.number
+        post.members, post.view, post.spread = view.members, view.number, view.spread
         if view.epoch or view.order:
             self._orders.learn(view.epoch, view.order)
             if view.epoch and view.old_order:

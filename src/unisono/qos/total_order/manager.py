@@ -206,7 +206,7 @@ class TopicManager:
         unfinished = state.unfinished.get(publisher)
         if unfinished is None:
             return
-        for turn in [turn for turn in unfinished if turn <= done]:
+        while unfinished and (turn := next(iter(unfinished))) <= done:
             del state.own[unfinished.pop(turn)]
         if not unfinished:
             del state.unfinished[publisher]
@@ -581,7 +581,8 @@ class TopicManager:
     def _forget_old(self) -> None:
         """Forget closed epochs of which nothing waits or is kept, oldest first."""
         state = self.state
-        needed = min((partial.epoch for partial in state.own.values()), default=state.epoch.number)
+        first = next(iter(state.own.values()), None)  # the oldest: epochs rise with numbers
+        needed = state.epoch.number if first is None else first.epoch
         for number in list(state.old):
             epoch = state.old[number]
             if number >= needed or epoch.kept or epoch.held:

@@ -23,6 +23,7 @@ class Post:
         self.node_id = node_id
         self.view = 0
         self.members: tuple[str, ...] = ()
+        self.spread = True  # managers are spread over the members, or all on the oldest
         self.local: deque[Control] = deque()
         self.unplaced: list[ToTopic] = []  # asked for before the first view is known
         self.refused: list[str] = []  # messages that make no sense, by reason
@@ -33,7 +34,7 @@ class Post:
         self.refused.append(f"{type(message).__name__}: {why}")
 
     def manager_of(self, topic: str) -> str:
-        return place(topic, self.members)
+        return place(topic, self.members) if self.spread else self.members[0]
 
     def to_topic(self, message: ToTopic) -> None:
         """For whoever manages `message.topic` by this node's view."""

@@ -20,7 +20,8 @@ class Survey:
 
     def holders(self, topic: str, members: tuple[str, ...]) -> tuple[str, ...]:
         """The manager of a topic and its copies."""
-        return ranking(topic, members)[: self._view.replicas]
+        ranked = ranking(topic, members) if self._view.spread else members
+        return ranked[: self._view.replicas]
 
     @property
     def _chain(self) -> list[Past]:
