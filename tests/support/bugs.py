@@ -72,14 +72,27 @@ def forgets_predecessors(patch: Patch) -> None:
 
 def does_not_fill(patch: Patch) -> None:
     """Groups hold what subscriptions hold, but are no cliques."""
-    order_of = TopicManager._next_relation
+    begin = TopicManager._next_relation
 
     def next_relation(self: Any) -> None:
-        group, self.state.epoch.group = self.state.epoch.group, {}
-        order_of(self)
-        self.state.epoch.group = {**group, **self.state.epoch.group}
-        if self.state.relating:
-            self.state.union = self._order.upwards({*group, *self.state.union})
+        begin(self)
+        state = self.state
+        if not state.relating or state.telling:
+            return
+        held = set(state.relating[0].group)
+        letters, self._letters = self._letters, []
+        for to, letter in letters:
+            if not isinstance(letter, msg.Relate):
+                self._letters.append((to, letter))
+                continue
+            above = tuple(topic for topic in letter.group if topic in held)
+            if letter.topic in held and above:
+                asked = msgspec.structs.replace(letter, group=above)
+                self._letters.append((to, asked))
+            elif letter.topic in state.answers:
+                state.answers.remove(letter.topic)
+        if not state.answers:
+            self._tell(-1)
 
     patch.setattr(TopicManager, "_next_relation", next_relation)
 

@@ -231,12 +231,21 @@ def _service(url: str, patience_s: float) -> Callable[[], EventService]:
     raise BadInput(f"{url!r} names no bus that is supported; use {known}")
 
 
+# From id, options, limits, the open event service and the disk to a node.
+MakeNode = Callable[[str, Options, Limits, EventService, Disk | None], Node]
+
+
 class Connection:
     """What `connect` returns: an async context manager, or `await connection.open()`."""
 
     def __init__(
-        self, service: Callable[[], EventService], options: Options, limits: Limits
+        self,
+        service: Callable[[], EventService],
+        options: Options,
+        limits: Limits,
+        make: MakeNode | None = None,
     ) -> None:
+        self._make = make or _node
         self._service = service
         self._options = options
         self._limits = limits
@@ -276,7 +285,9 @@ class Connection:
 
         bus = Bus(runtime, shut, leave_s=options.patience_s)
         try:
-            await runtime.open(lambda opened: _node(node_id, options, self._limits, opened, disk))
+            await runtime.open(
+                lambda opened: self._make(node_id, options, self._limits, opened, disk)
+            )
         except BaseException:
             await bus.close()  # others may already count on this node
             raise

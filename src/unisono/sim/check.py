@@ -6,6 +6,7 @@ Each returns a verdict with the first violation as its witness.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from unisono.core.events import Delivery, Status
@@ -84,6 +85,7 @@ class Checks:
         self.phantoms = Check()
         self.losses = Check()
         self.numbers = Check()
+        self.copies = Check()
         self.stuck = Check()
         self.events = 0
         self.deliveries = 0
@@ -141,6 +143,15 @@ class Checks:
         for node, ticket, error in errors:
             self.stuck.violated({"node": node, "ticket": ticket, "error": error})
 
+    def compare_copies(self, held: Iterable[tuple[str, str, tuple[int, int], bytes]]) -> None:
+        """Copies of a manager that have taken the same messages are the same: node, topic, which
+        messages, state."""
+        known: dict[tuple[str, tuple[int, int]], tuple[str, bytes]] = {}
+        for node, topic, age, state in held:
+            other, its = known.setdefault((topic, age), (node, state))
+            if its != state:
+                self.copies.violated({"topic": topic, "view, index": age, "nodes": [other, node]})
+
     def _find_losses(
         self, row: dict[str, Any], acknowledged: set[str], settle_us: int, clocks_us: int
     ) -> None:
@@ -164,5 +175,6 @@ class Checks:
             "phantoms": self.phantoms,
             "losses": self.losses,
             "numbers": self.numbers,
+            "copies": self.copies,
             "stuck": self.stuck,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from unisono.version import unisono_version
 SECOND = 1_000_000
 _CATCH_UP_S = 10.0  # where events may be lost and no hold is given
 _RETRY_US = 3 * SECOND
-_PATIENCE_US = 600 * SECOND
+_PATIENCE_US = 150 * SECOND
 _QUIET_US = 20 * SECOND
 DETECTION = "detection"  # kind of a control row: a detector found its pattern
 
@@ -407,6 +408,14 @@ class _Run:
             self._restart(name, kind)
         self.world.unpause()
 
+    def _copies(self) -> Iterator[tuple[str, str, tuple[int, int], bytes]]:
+        for name, node in self.world.nodes.items():
+            for layer in node.stack.layers:
+                if isinstance(layer, TotalOrder) and self.scenario.replicas > 1:
+                    for topic, replica in layer.replicas.items():
+                        held = replica.held
+                        yield name, topic, held.age, msgspec.msgpack.encode(held.state)
+
     def _outcome(self) -> Outcome:
         checks = self.checks
         subscriptions = self.recorder.tables["subscriptions"]
@@ -420,6 +429,7 @@ class _Run:
             settle_us,
             round(self.chaos.clock_step_s * 2 * SECOND),
         )
+        checks.compare_copies(self._copies())
         results = checks.results()
         failures = [
             Failure(self.seed, name, results[name].witness)
@@ -453,7 +463,9 @@ def write_outcome(folder: Path, scenario: Scenario, outcome: Outcome) -> None:
             "scenario": msgspec.to_builtins(scenario),
             "seed": outcome.seed,
             "version": unisono_version(),
-            "promises": [name for name in scenario.promises if name not in ("stuck", "numbers")],
+            "promises": [
+                name for name in scenario.promises if name not in ("stuck", "numbers", "copies")
+            ],
             "settle_us": round(scenario.settle_s * SECOND),
             "trace_sha256": outcome.trace_sha256,
             "verdict": outcome.verdict,

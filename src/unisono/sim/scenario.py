@@ -97,7 +97,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """What a run of this scenario must keep, by the names of the checks."""
         kept = ["phantoms"]
         if self.order == "total":
-            kept += ["total-order", "topic-fifo", "duplicates", "numbers", "stuck"]
+            kept += ["total-order", "topic-fifo", "duplicates", "numbers", "copies", "stuck"]
         if self.order == "total" and self.stamps == "exact":
             kept.append("global-order")  # printed stamps keep the order of two subscribers only
         if not self.loses_events:

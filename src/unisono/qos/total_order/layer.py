@@ -114,6 +114,8 @@ class TotalOrder(Layer):
         self._popularity = Popularity(adapt) if adapt is not None else None
         self._closing = False
         self._leaving_asked = False
+        if members.view is not None:  # from the disk
+            self._orders.follow(members.view)
         for held, entries in load_held(stored or {}):
             replica = self.replicas[held.state.topic] = self._replica(held)
             replica.load(entries)
@@ -362,10 +364,7 @@ class TotalOrder(Layer):
         self._view = view
         post = self._post
         post.members, post.view, post.spread = view.members, view.number, view.spread
-        if view.epoch or view.order:
-            self._orders.learn(view.epoch, view.order)
-            if view.epoch and view.old_order:
-                self._orders.learn(view.epoch - 1, view.old_order)
+        self._orders.follow(view)
         self.led, self._unled = {}, {}
         self._survey = Survey(view)
         self._survey.completed = self._completed

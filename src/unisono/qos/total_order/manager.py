@@ -63,7 +63,7 @@ from unisono.qos.total_order.state import Epoch, ManagerState
 
 EPOCH = "_unisono.order"  # the system topic: its entry in a stamp is the epoch (errata V9)
 HOST = "host"  # Closing and Opened go to the node that hosts the manager
-_PULLED = 64  # stamps sent again at a time
+_PULLED = 32  # steps from one that waits to what it waits for, per request sent again
 _OLD_EPOCHS = 8  # remembered; by then every live publisher has its stamps
 
 
@@ -112,7 +112,9 @@ class TopicManager:
 
     @property
     def _order(self) -> TopicOrder:
-        return self._orders[self.state.epoch.number]
+        epoch = self.state.epoch.number
+        assert epoch in self._orders, "a copy that knows another order would become another manager"
+        return self._orders[epoch]
 
     def _to_topic(self, message: ToTopic) -> None:
         self._letters.append((None, message))
@@ -185,7 +187,9 @@ class TopicManager:
         self.handled.append(state.topic)
         self._forward(partial)
 
-    def _forward(self, partial: FillStamp) -> None:
+    def _forward(self, partial: FillStamp, pulled: int = 0) -> None:
+        if pulled:
+            partial = msgspec.structs.replace(partial, pulled=pulled)
         if partial.topic:
             self._to_topic(partial)
         else:
@@ -244,7 +248,7 @@ class TopicManager:
         number = message.stamp[lower]
         kept = epoch.kept.get(lower, {}).get(number)
         if kept is not None:
-            self._forward(kept)  # asked again
+            self._forward(kept, message.pulled)  # asked again
         elif not self._exact:
             self._stamp(epoch, message)
         elif number <= epoch.passed.get(lower, -1):
@@ -327,22 +331,24 @@ class TopicManager:
                 del epoch.kept[lower]
 
     def _pull_for(self, epoch: Epoch, message: FillStamp) -> None:
-        """A stamp that waits here was sent again: ask for what it waits for."""
-        own = message.event_topic
+        """A stamp that waits here was sent again: ask for the first that it waits for."""
+        own, pulled = message.event_topic, message.pulled + 1
+        if pulled > _PULLED:
+            return
         for topic, count in message.stamp.items():
             last = count - 1 if topic == own else count
             if topic in epoch.announced or (topic == own and own not in epoch.passed):
-                self._to_topic(Pull(topic, 0, epoch.number, 0, 0))
-            elif epoch.passed.get(topic, last) < last:
-                self._to_topic(Pull(topic, 0, epoch.number, epoch.passed[topic] + 1, last))
+                self._to_topic(Pull(topic, 0, epoch.number, 0, pulled))
+                return
+            if epoch.passed.get(topic, last) < last:
+                self._to_topic(Pull(topic, 0, epoch.number, epoch.passed[topic] + 1, pulled))
+                return
 
     def pull(self, message: Pull) -> None:
         """A higher manager misses something of this topic."""
         state = self.state
-        last = min(message.last, message.first + _PULLED)
-        for number in range(message.first, last + 1):
-            if (partial := state.own.get(number)) is not None:
-                self._forward(partial)
+        if (partial := state.own.get(message.number)) is not None:
+            self._forward(partial, message.pulled)
         if message.epoch == state.epoch.number:
             self._ask_again()
 

@@ -49,6 +49,7 @@ class FillStamp(ToTopic, frozen=True, array_like=True, tag="fill-stamp"):
     stamp: Stamp
     path: tuple[str, ...]  # the topics still to visit after this one, upwards
     free: Number = 0  # the stamps of the event's topic up to here are complete: forget them
+    pulled: Number = 0  # asked for again by someone who waits for it, who waits for it, ...
 
 
 class StampReady(Control, frozen=True, array_like=True, tag="stamp-ready"):
@@ -66,11 +67,11 @@ class Refused(Control, frozen=True, array_like=True, tag="refused"):
 
 
 class Pull(ToTopic, frozen=True, array_like=True, tag="pull"):
-    """Higher manager -> lower: your stamps `first` to `last` have not come; send them again."""
+    """Higher manager -> lower: this one of your stamps has not come; send it again."""
 
     epoch: Number
-    first: Number
-    last: Number
+    number: Number
+    pulled: Number
 
 
 class Relate(ToTopic, frozen=True, array_like=True, tag="relate"):

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from unisono.core.entropy import digest
+from unisono.qos.views import View
+
+_REMEMBERED = 16  # epochs: events of earlier ones are compared by the oldest order known
 
 
 class TopicOrder:
@@ -43,10 +46,14 @@ class Orders:
     def __init__(self, first: TopicOrder) -> None:
         self._orders = {0: first}
 
-    def learn(self, epoch: int, listed: Sequence[str]) -> None:
-        known = self._orders.get(epoch)
-        if known is None or known.listed != tuple(listed):
-            self._orders[epoch] = TopicOrder(listed)
+    def follow(self, view: View) -> None:
+        """A view tells its order and the one before. That of epoch 0 may be agreed on otherwise."""
+        if view.epoch > 1 or view.old_order:
+            self._orders[view.epoch - 1] = TopicOrder(view.old_order)
+        if view.epoch or view.order:
+            self._orders[view.epoch] = TopicOrder(view.order)
+        for old in [epoch for epoch in self._orders if epoch < view.epoch - _REMEMBERED]:
+            del self._orders[old]
 
     def __contains__(self, epoch: int) -> bool:
         return epoch in self._orders
@@ -55,10 +62,6 @@ class Orders:
         """The order of an epoch; of one before this node's time, the oldest that it knows."""
         known = self._orders.get(epoch)
         return known if known is not None else self._orders[min(self._orders)]
-
-    def forget_before(self, epoch: int) -> None:
-        for old in [known for known in self._orders if known < epoch]:
-            del self._orders[old]
 
 
 def relation_above(sets: Iterable[frozenset[str]], order: TopicOrder) -> dict[str, list[str]]:
