@@ -20,7 +20,7 @@ def test_the_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug = BUGS[name]
     bug.inject(monkeypatch)
     seen: set[str] = set()
-    for seed in range(_SEEDS):
+    for seed in range(bug.first, bug.first + _SEEDS):
         try:
             seen |= caught(run_scenario(bug.scenario, seed))
         except AssertionError:
@@ -35,6 +35,6 @@ def test_without_the_bug_the_same_scenario_is_clean(name: str) -> None:
     bug = BUGS[name]
     for seed in range(3):
         seen = caught(run_scenario(bug.scenario, seed))
-        if bug.scenario.buffer != "unbounded":
+        if bug.scenario.buffer != "unbounded" or bug.scenario.loses_events:
             seen -= {"tagged"}
         assert seen == set()
