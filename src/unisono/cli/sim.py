@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.table import Table
 
 from unisono.cli.ui import Ui
@@ -16,6 +18,7 @@ from unisono.sim.scenario import Scenario, load_scenario
 from unisono.sim.verdict import INVALID, VALID
 
 _FAILURES_SHOWN = 100
+_SPARK_SEEDS = 400  # below, starting Spark takes longer than it saves
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,33 +68,81 @@ def _one(path: Path, scenario: Scenario, seed: int, folder: Path, ui: Ui) -> dic
 
 
 def _many(path: Path, scenario: Scenario, seeds: range, ui: Ui) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    totals = {"events": 0, "deliveries": 0, "tagged": 0, "skipped": 0}
-    checks: dict[str, dict[str, Any]] = {}
-    failures: list[dict[str, Any]] = []
-    invalid = 0
+    """All seeds; from a few hundred on as a Spark job on all cores."""
+    total = Totals()
     with ui.progress() as progress:
         bar = progress.add_task(scenario.name, total=len(seeds))
-        for seed in seeds:
-            outcome = run_scenario(scenario, seed)
-            digest.update(outcome.trace_sha256.encode())
-            for key in totals:
-                totals[key] += getattr(outcome, key)
-            _add_checks(checks, outcome)
-            if outcome.failures:
-                invalid += 1
-                failures.extend(outcome_json(outcome)["failures"])
-            progress.advance(bar)
+        if len(seeds) < _SPARK_SEEDS or find_spec("pyspark") is None:
+            for seed in seeds:
+                total.add(run_totals(scenario, range(seed, seed + 1)))
+                progress.advance(bar)
+        else:
+            from unisono.pipeline.seeds import run_seeds
+            from unisono.pipeline.session import spark_session
+
+            packed = msgspec.json.encode(scenario)
+
+            def work(chunk: range) -> str:
+                found = run_totals(msgspec.json.decode(packed, type=Scenario), chunk)
+                return msgspec.json.encode(found).decode()
+
+            for chunk, result in run_seeds(spark_session("unisono sim"), seeds, work):
+                total.add(msgspec.json.decode(result, type=Totals))
+                progress.advance(bar, len(chunk))
     return {
         "scenario": str(path),
-        "verdict": INVALID if invalid else VALID,
+        "verdict": INVALID if total.invalid else VALID,
         "seeds": [seeds.start, seeds.stop],
-        "verdicts": {VALID: len(seeds) - invalid, INVALID: invalid},
-        "trace_sha256": digest.hexdigest(),
-        **totals,
-        "checks": checks,
-        "failures": failures[:_FAILURES_SHOWN],
+        "verdicts": {VALID: len(seeds) - total.invalid, INVALID: total.invalid},
+        "trace_sha256": hashlib.sha256("".join(total.hashes).encode()).hexdigest(),
+        "events": total.events,
+        "deliveries": total.deliveries,
+        "tagged": total.tagged,
+        "skipped": total.skipped,
+        "checks": total.checks,
+        "failures": total.failures[:_FAILURES_SHOWN],
     }
+
+
+class Totals(msgspec.Struct):
+    """What the runs of some seeds came to."""
+
+    events: int = 0
+    deliveries: int = 0
+    tagged: int = 0
+    skipped: int = 0
+    invalid: int = 0
+    hashes: list[str] = []  # of the traces, in the order of the seeds
+    checks: dict[str, dict[str, Any]] = {}
+    failures: list[dict[str, Any]] = []
+
+    def add(self, other: Totals) -> None:
+        for name in ("events", "deliveries", "tagged", "skipped", "invalid"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.hashes += other.hashes
+        self.failures += other.failures[: _FAILURES_SHOWN - len(self.failures)]
+        for name, check in other.checks.items():
+            known = self.checks.setdefault(
+                name, {"verdict": VALID, "violations": 0, "witness": None}
+            )
+            known["violations"] += check["violations"]
+            known["verdict"] = INVALID if known["violations"] else VALID
+            known["witness"] = known["witness"] or check["witness"]
+
+
+def run_totals(scenario: Scenario, seeds: range) -> Totals:
+    """Run these seeds."""
+    total = Totals()
+    for seed in seeds:
+        outcome = run_scenario(scenario, seed)
+        one = Totals(invalid=bool(outcome.failures), hashes=[outcome.trace_sha256])
+        for name in ("events", "deliveries", "tagged", "skipped"):
+            setattr(one, name, getattr(outcome, name))
+        _add_checks(one.checks, outcome)
+        if outcome.failures:
+            one.failures = outcome_json(outcome)["failures"]
+        total.add(one)
+    return total
 
 
 def _add_checks(checks: dict[str, dict[str, Any]], outcome: Outcome) -> None:
