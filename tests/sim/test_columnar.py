@@ -20,7 +20,8 @@ from unisono.sim.columnar import links as lnk
 from unisono.sim.columnar import models, overlay
 from unisono.sim.columnar.engine import Adaptive, Plan, Result, direct, node_names, pastry, run
 from unisono.sim.columnar.managers import close_relation
-from unisono.sim.columnar.tables import OUT_OF_ORDER, PLACE, bits, filled
+from unisono.sim.columnar.swaps import announced, has_to_wait
+from unisono.sim.columnar.tables import EVENT, MANAGER, OUT_OF_ORDER, PLACE, RUN, bits, filled
 
 # A push with a delay, or (None) a pop.
 operations = st.lists(
@@ -250,8 +251,41 @@ def test_sorted_orders_come_one_by_one_and_have_the_active_topics_on_top(seed: i
     assert all(b - a >= every for a, b in pairwise(result.changed_us))
 
 
-def one_topic(times_us: list[int], rule: Adaptive) -> Result:
-    """One publisher publishes on the lowest of ten topics that all nodes subscribe to."""
+@pytest.mark.parametrize("metric", ["paper", "window"])
+def test_a_publishers_events_on_a_topic_keep_their_order(metric: str) -> None:
+    for seed in range(25):
+        result = adaptive_run(seed, True, None, metric)
+        last: dict[tuple[int, int], tuple[int, int]] = {}
+        for row in result.tables.event:
+            who, number = (row["publisher"], row["topic"]), (row["epoch"], row["number"])
+            assert last.get(who, (0, 0)) < number, seed
+            last[who] = number
+
+
+def test_no_request_overtakes_one_that_waits() -> None:
+    """Also when its manager has heard of the new order, from a stamp, before the coordinator."""
+    run_table, event = filled(RUN, 1, waits=1, epoch=1), filled(EVENT, 2)
+    manager = filled(MANAGER, 2, first=-1, last=-1)
+    place = filled(PLACE, 2, 2)
+    place["topic"] = place["rank"] = [[1, 0], [0, 1]]
+    here = np.zeros(3, np.int64)
+    assert has_to_wait(run_table, event, manager, place, 0)
+    manager[0]["epoch"] = 1
+    assert has_to_wait(run_table, event, manager, place, 1)
+    assert announced(run_table, event, manager, place, 0, here) == 2 and here[:2].tolist() == [0, 1]
+    assert not has_to_wait(run_table, event, manager, place, 1)
+
+
+def test_a_topic_that_comes_too_soon_after_a_change_waits_for_the_next() -> None:
+    result = publish_in_turn([0, 1_000_000], Adaptive(every_s=10.0), (9, 8))
+    first, second = result.changed_us
+    assert second == first + 10_000_000
+    stamped = int(result.tables.event["stamped"][1])
+    assert second < stamped < second + 2_000_000
+
+
+def publish_in_turn(times_us: list[int], rule: Adaptive, topics: tuple[int, ...] = (9,)) -> Result:
+    """One publisher publishes on one or more of ten topics that all nodes subscribe to, in turn."""
     count = len(times_us)
     return run(
         Plan(
@@ -259,7 +293,7 @@ def one_topic(times_us: list[int], rule: Adaptive) -> Result:
             subscriptions=models.subscriptions(30, 10, 10, "all", 1),
             publications=(
                 np.array(times_us),
-                np.full(count, 9, np.int32),
+                np.resize(np.array(topics, np.int32), count),
                 np.full(count, 4, np.int32),
             ),
             order=np.arange(10, dtype=np.int32),
@@ -273,7 +307,7 @@ def one_topic(times_us: list[int], rule: Adaptive) -> Result:
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_popular_topic_rises_at_its_first_event(waits: bool) -> None:
-    result = one_topic([1_000_000 * second for second in range(60)], Adaptive(waits=waits))
+    result = publish_in_turn([1_000_000 * second for second in range(60)], Adaptive(waits=waits))
     assert result.swaps == 1  # straight to the top
     assert result.stamp_bytes[0] == 24 * (2 if waits else 11)
     assert result.stamp_bytes[-1] == 24 * 2
@@ -281,13 +315,13 @@ def test_a_popular_topic_rises_at_its_first_event(waits: bool) -> None:
 
 
 def test_events_that_wait_for_a_better_place_keep_their_order() -> None:
-    result = one_topic([1000 * step for step in range(500)], Adaptive())
+    result = publish_in_turn([1000 * step for step in range(500)], Adaptive())
     event = result.tables.event
     assert event["number"].tolist() == list(range(1, 501)) and (event["epoch"] == 1).all()
 
 
 def test_the_printed_rule_exchanges_two_topics() -> None:
-    result = one_topic([1_000_000 * second for second in range(60)], Adaptive(metric="paper"))
+    result = publish_in_turn([1_000_000 * second for second in range(60)], Adaptive(metric="paper"))
     assert result.swaps == 1
     assert result.tables.place[1]["topic"].tolist() == [9, *range(1, 9), 0]
 
