@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from random import Random
 from typing import Any
 
@@ -20,7 +20,8 @@ from unisono.sim.columnar import links as lnk
 from unisono.sim.columnar import models, overlay
 from unisono.sim.columnar.engine import Adaptive, Plan, Result, direct, node_names, pastry, run
 from unisono.sim.columnar.managers import close_relation
-from unisono.sim.columnar.tables import OUT_OF_ORDER, PLACE, bits, filled
+from unisono.sim.columnar.swaps import announced, has_to_wait
+from unisono.sim.columnar.tables import EVENT, MANAGER, OUT_OF_ORDER, PLACE, RUN, bits, filled
 
 # A push with a delay, or (None) a pop.
 operations = st.lists(
@@ -50,6 +51,7 @@ def test_the_calendar_is_a_stable_priority_queue(steps: list[int | None], start:
     assert cal.next_time(queue.slot, queue.first, queue.state) == -1
 
 
+@settings(deadline=None)
 @given(st.integers(0, 9), st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=60))
 def test_both_sides_draw_the_same_delays(seed: int, hops: list[tuple[int, int]]) -> None:
     names = node_names(5)
@@ -82,6 +84,7 @@ def test_the_engine_refuses_delays_it_cannot_follow() -> None:
         lnk.make_links(("a", "b"), Wan(), 1)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_fill_is_the_elimination_of_the_lowest_first(seed: int) -> None:
     rng = Random(seed)
@@ -151,7 +154,14 @@ def adaptive_run(seed: int, exact: bool, buffer: int | None, metric: str) -> Res
             seed=seed,
             exact=exact,
             buffer=buffer,
-            adaptive=Adaptive(metric=metric, alpha=0.5, beta=0.1, window=8),  # type: ignore[arg-type]
+            adaptive=Adaptive(
+                metric=metric,  # type: ignore[arg-type]
+                alpha=0.5,
+                beta=0.1,
+                window=8,
+                every_s=rng.choice((0, 0.3)),
+                waits=rng.random() < 0.7,
+            ),
             log=True,
         )
     )
@@ -229,21 +239,109 @@ def test_a_run_without_publications_is_over_at_once() -> None:
     assert run(plan).steps == 0
 
 
-def test_a_popular_topic_rises() -> None:
-    network = pastry(30, 10, 1)
-    chance = np.zeros(10)
-    chance[9] = 1.0
-    plan = Plan(
-        network=network,
-        subscriptions=models.subscriptions(30, 10, 10, "all", 1),
-        publications=models.publications(30, chance, 1.0, 60, 1),
-        order=np.arange(10, dtype=np.int32),
-        seed=1,
-        exact=False,
-        buffer=0,
-        adaptive=Adaptive(),
+@pytest.mark.parametrize("seed", range(25))
+def test_sorted_orders_come_one_by_one_and_have_the_active_topics_on_top(seed: int) -> None:
+    result = adaptive_run(seed, False, 0, "window")
+    place = result.tables.place[1 : result.swaps + 1]
+    for order in place:
+        active = order["active"][order["topic"]].tolist()
+        assert active == sorted(active, reverse=True)
+        assert order["topic"][order["rank"]].tolist() == list(range(order.size))
+    every = int(result.tables.run[0]["every"])
+    assert all(b - a >= every for a, b in pairwise(result.changed_us))
+
+
+@pytest.mark.parametrize("metric", ["paper", "window"])
+def test_a_publishers_events_on_a_topic_keep_their_order(metric: str) -> None:
+    for seed in range(25):
+        result = adaptive_run(seed, True, None, metric)
+        last: dict[tuple[int, int], tuple[int, int]] = {}
+        for row in result.tables.event:
+            who, number = (row["publisher"], row["topic"]), (row["epoch"], row["number"])
+            assert last.get(who, (0, 0)) < number, seed
+            last[who] = number
+
+
+def test_no_request_overtakes_one_that_waits() -> None:
+    """Also when its manager has heard of the new order, from a stamp, before the coordinator."""
+    run_table, event = filled(RUN, 1, waits=1, epoch=1), filled(EVENT, 2)
+    manager = filled(MANAGER, 2, first=-1, last=-1)
+    place = filled(PLACE, 2, 2)
+    place["topic"] = place["rank"] = [[1, 0], [0, 1]]
+    here = np.zeros(3, np.int64)
+    assert has_to_wait(run_table, event, manager, place, 0)
+    manager[0]["epoch"] = 1
+    assert has_to_wait(run_table, event, manager, place, 1)
+    assert announced(run_table, event, manager, place, 0, here) == 2 and here[:2].tolist() == [0, 1]
+    assert not has_to_wait(run_table, event, manager, place, 1)
+
+
+def test_a_topic_that_comes_too_soon_after_a_change_waits_for_the_next() -> None:
+    result = publish_in_turn([0, 1_000_000], Adaptive(every_s=10.0), (9, 8))
+    first, second = result.changed_us
+    assert second == first + 10_000_000
+    stamped = int(result.tables.event["stamped"][1])
+    assert second < stamped < second + 2_000_000
+
+
+def publish_in_turn(times_us: list[int], rule: Adaptive, topics: tuple[int, ...] = (9,)) -> Result:
+    """One publisher publishes on one or more of ten topics that all nodes subscribe to, in turn."""
+    count = len(times_us)
+    return run(
+        Plan(
+            network=pastry(30, 10, 1),
+            subscriptions=models.subscriptions(30, 10, 10, "all", 1),
+            publications=(
+                np.array(times_us),
+                np.resize(np.array(topics, np.int32), count),
+                np.full(count, 4, np.int32),
+            ),
+            order=np.arange(10, dtype=np.int32),
+            seed=1,
+            exact=False,
+            buffer=0,
+            adaptive=rule,
+        )
     )
-    result = run(plan)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_popular_topic_rises_at_its_first_event(waits: bool) -> None:
+    result = publish_in_turn([1_000_000 * second for second in range(60)], Adaptive(waits=waits))
     assert result.swaps == 1  # straight to the top
-    assert result.stamp_bytes[0] == 24 * 11 and result.stamp_bytes[-1] == 24 * 2
-    assert result.tables.place[-1]["topic"][0] == 9 or result.tables.place[1]["topic"][0] == 9
+    assert result.stamp_bytes[0] == 24 * (2 if waits else 11)
+    assert result.stamp_bytes[-1] == 24 * 2
+    assert result.tables.place[1]["topic"].tolist() == [9, *range(9)]
+
+
+def test_events_that_wait_for_a_better_place_keep_their_order() -> None:
+    result = publish_in_turn([1000 * step for step in range(500)], Adaptive())
+    event = result.tables.event
+    assert event["number"].tolist() == list(range(1, 501)) and (event["epoch"] == 1).all()
+
+
+def test_the_printed_rule_exchanges_two_topics() -> None:
+    result = publish_in_turn([1_000_000 * second for second in range(60)], Adaptive(metric="paper"))
+    assert result.swaps == 1
+    assert result.tables.place[1]["topic"].tolist() == [9, *range(1, 9), 0]
+
+
+def test_between_busy_topics_the_measure_decides() -> None:
+    """A place is lost to a topic with clearly more recent events, not to one with a few more."""
+    rule, changes = Adaptive(window=40, every_s=0), []
+    for few, many in ((9, 11), (2, 18)):
+        topics = np.array([0, 1] * 10 + [0] * few + [1] * many, np.int32)
+        plan = Plan(
+            network=pastry(30, 2, 1),
+            subscriptions=models.subscriptions(30, 2, 2, "all", 1),
+            publications=(
+                1_000_000 * np.arange(topics.size),
+                topics,
+                np.zeros(topics.size, np.int32),
+            ),
+            order=np.arange(2, dtype=np.int32),
+            seed=1,
+            adaptive=rule,
+        )
+        changes.append(run(plan).swaps)
+    assert changes[0] < changes[1], changes

@@ -155,11 +155,14 @@ DYNAMIC_ASSUMED = (
     *COMMON,
     f"{DYNAMIC_S} s a run; quick: 1,000 nodes and 200 topics",
     "subscriptions are 100 distinct topics drawn by the power law (quick: 20)",
-    "of all managers on a stamp's way for which the rule holds, the highest one changes places; "
-    "one change at a time, told to all managers at once by a coordinator",
-    "a stamp under way is completed in its epoch; numbers start anew in each epoch",
-    "counts: `paper` counts events since the start, `window` those among the last 100 events that "
-    "a manager has seen",
+    "a coordinator tells all managers of a new order at once; a stamp under way is completed in "
+    "its epoch; numbers start anew in each epoch; `swaps` are changes of the order",
+    "`paper` counts events since the start; of all managers on a stamp's way for which the rule "
+    "holds, the highest one changes places; one exchange at a time, requests meanwhile are dropped",
+    "`window` counts the last 100 events: managers report each request to the coordinator, in a "
+    "message of its own; it sorts all topics by count when the rule holds for any two, or when an "
+    "event comes of a topic that stands below others without recent events, at most every 10 s; "
+    "such an event waits for the change before it is numbered (`no-wait`: it does not)",
 )
 
 
@@ -174,6 +177,10 @@ DYNAMIC_MEASURES = (
     "late_latency_s",
     "late_median_s",
     "late_popular_s",
+    "late_firsts",
+    "late_first_s",
+    "late_known_s",
+    "tagged",
     "late_bytes",
     "late_median_bytes",
     *series("latency_s"),
@@ -206,19 +213,32 @@ def dynamic_run(
 def dynamic_figures(result: Result) -> dict[str, float]:
     """The measures of a run: curves over its events, and means and medians of the last 100.
 
-    `late_popular_s` is the mean over those on the topics that get 80 % of the publications.
+    `late_popular_s` is the mean over those on the topics that get 80 % of the publications,
+    `late_first_s` over the `late_firsts` that are the first on their topic, `late_known_s` over the
+    others.
     """
     latency = (result.latency_us / 1e6).tolist()
     stamp = result.stamp_bytes.tolist()
     top = popular_topics(result.tables.manager.size)
-    topics = result.tables.event["topic"][-LATE:].tolist()
+    every_topic = result.tables.event["topic"].tolist()
+    topics = every_topic[-LATE:]
     on_popular = [took for took, topic in zip(latency[-LATE:], topics, strict=True) if topic < top]
+    before = set(every_topic[:-LATE])
+    firsts: list[float] = []
+    known: list[float] = []
+    for took, topic in zip(latency[-LATE:], topics, strict=True):
+        (known if topic in before else firsts).append(took)
+        before.add(topic)
     return {
         "swaps": result.swaps,
         "change_messages": int(result.tables.run[0]["change_messages"]),
         "late_latency_s": fmean(latency[-LATE:]),
         "late_median_s": median(latency[-LATE:]),
         "late_popular_s": fmean(on_popular or [0.0]),
+        "late_firsts": len(firsts),
+        "late_first_s": fmean(firsts or [0.0]),
+        "late_known_s": fmean(known or [0.0]),
+        "tagged": result.tagged_share,
         "late_bytes": fmean(stamp[-LATE:]),
         "late_median_bytes": median(stamp[-LATE:]),
         **bucketed("latency_s", latency, DYNAMIC_S),

@@ -25,7 +25,7 @@ from unisono.sim.columnar.overlay import (
     random_parents,
     routed_parents,
 )
-from unisono.sim.columnar.swaps import exchange
+from unisono.sim.columnar.swaps import new_epoch
 from unisono.sim.columnar.tables import (
     HELD,
     MANAGER,
@@ -37,6 +37,7 @@ from unisono.sim.columnar.tables import (
     SINCE_START,
     SLOT,
     STATIC,
+    TALLY,
     Tables,
     add_slots,
     bits,
@@ -64,12 +65,14 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class Adaptive:
-    """The rule by which topics change places; see `swaps.py`."""
+    """The rule by which topics change places; see `swaps.py`. The last three are for `window`."""
 
     metric: Literal["paper", "window"] = "window"
     alpha: float = 0.1
     beta: float = 0.2
-    window: int = 100
+    window: int = 100  # events
+    every_s: float = 10.0  # at most one change in this time
+    waits: bool = True  # an event of a topic that stands too low waits for the change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +203,7 @@ def run(plan: Plan) -> Result:
         elif status == loop.MORE_SLOTS:
             tables = add_slots(tables, tables.slot.size)
         elif status == loop.CHANGE:
-            tables = exchange(tables, base)
+            tables = new_epoch(tables, base)
             changed.append(int(tables.run[0]["changed"]))
             loop.announce(*calendar, *links, overlay.ids, tables.run, tables.manager)
         else:
@@ -227,8 +230,8 @@ def _check(plan: Plan) -> None:
     if plan.buffer is not None and plan.buffer < 0:
         raise BadInput(f"buffer = {plan.buffer} is below 0; None is unbounded")
     rule = plan.adaptive
-    if rule is not None and not (rule.alpha > 0 and rule.window >= 1):
-        raise BadInput("adaptive: alpha must be above 0 and window at least 1")
+    if rule is not None and not (rule.alpha > 0 and rule.window >= 1 and rule.every_s >= 0):
+        raise BadInput("adaptive: alpha must be above 0, window at least 1, every_s not below 0")
 
 
 def _tables(plan: Plan, base: Words) -> Tables:
@@ -237,7 +240,8 @@ def _tables(plan: Plan, base: Words) -> Tables:
     run = filled(RUN, 1, bound=UNBOUNDED if plan.buffer is None else plan.buffer, exact=exact)
     if chosen is not None:
         run["metric"] = SINCE_START if chosen.metric == "paper" else RECENT
-        run["alpha"], run["beta"], run["window"] = chosen.alpha, chosen.beta, chosen.window
+        run["alpha"], run["beta"] = chosen.alpha, chosen.beta
+        run["every"], run["waits"] = round(chosen.every_s * 1e6), chosen.waits
         run["coordinator"] = plan.network.coordinator
     place = filled(PLACE, 1, topics)
     place["topic"][0] = plan.order
@@ -245,11 +249,10 @@ def _tables(plan: Plan, base: Words) -> Tables:
     related = base[None].copy()
     if exact:
         close_relation(place[0], related[0])
-    manager = filled(MANAGER, topics)
+    manager = filled(MANAGER, topics, first=NONE, last=NONE)
     manager["node"] = plan.network.manager
     square = (topics, topics + 1) if exact else (1, 1)
     held = filled(HELD, *square, first=NONE, last=NONE, next=topics, prev=topics)
-    window = chosen.window if chosen is not None and chosen.metric == "window" else 0
     tables = Tables(
         run,
         event_table(*plan.publications),
@@ -258,8 +261,8 @@ def _tables(plan: Plan, base: Words) -> Tables:
         np.zeros((1, topics), np.int32),
         np.zeros((1, topics, topics) if exact else (1, 1, 1), np.int32),
         held,
-        np.full((topics, window) if window else (1, 1), NONE, np.int32),
-        np.zeros((topics, topics) if window else (1, 1), np.int32),
+        np.full(chosen.window if chosen else 1, NONE, np.int32),
+        filled(TALLY, topics),
         place,
         related,
         *subscriber_tables(*_heard(plan), topics),

@@ -16,17 +16,34 @@ from unisono.sim.columnar import links as lnk
 from unisono.sim.columnar.managers import create, fill, forward
 from unisono.sim.columnar.overlay import next_hop
 from unisono.sim.columnar.subscribers import arrive, closed
-from unisono.sim.columnar.swaps import consider, watch
-from unisono.sim.columnar.tables import NONE, PUBLISH, READY, REQUEST, Cube, Matrix, Table
+from unisono.sim.columnar.swaps import (
+    announced,
+    consider,
+    has_to_wait,
+    may_exchange,
+    may_sort,
+    report,
+)
+from unisono.sim.columnar.tables import (
+    NONE,
+    PUBLISH,
+    READY,
+    RECENT,
+    REQUEST,
+    WAITED,
+    Cube,
+    Matrix,
+    Table,
+)
 
 # What is due at a node: a message or event on its way, or a step of a change of the topic order.
-ROUTE, DOWN, ASK, ANNOUNCE, ANSWER, CLOSE = range(6)
+ROUTE, DOWN, ASK, ANNOUNCE, ANSWER, CLOSE, AGAIN = range(7)
 _NODE_BITS, _KIND_SHIFT = 24, 60
 # Why the loop returns: it is done, needs more room, or topics are to change places.
 DONE, MORE_CALENDAR, MORE_LINKS, MORE_SLOTS, CHANGE = range(5)
 
 
-# Rows of `work`: events whose message is here, leaves, is free to go on, or asks for a change.
+# Rows of `work`: events whose message is here, leaves, is free to go on; or the coordinator hears.
 HERE, LEAVING, FREED, ASKING = range(4)
 
 
@@ -56,8 +73,8 @@ def go(
     number: Matrix,
     passed: Cube,
     held: Table,
-    ring: Matrix,
-    recent: Matrix,
+    ring: Ints,
+    tally: Table,
     place: Table,
     related: Words,
     node: Table,
@@ -99,33 +116,45 @@ def go(
         if target != at:
             hop = next_hop(ids, at, target)
             send(due, first, last, queue, link, key, delay_us, net, kind, what, at, hop, now)
-        elif kind == ROUTE and event[what].stage != PUBLISH:
+        elif kind == ANNOUNCE or (kind == ROUTE and event[what].stage != PUBLISH):
+            here = 1
+            work[HERE, 0] = what
+            if kind == ANNOUNCE:
+                here = announced(run, event, manager, place, what, work[HERE])
+                hop = next_hop(ids, at, run[0].coordinator)
+                send(due, first, last, queue, link, key, delay_us, net, ANSWER, what, at, hop, now)
             leaving, asking = _handle(
-                run, event, stamp, manager, number, passed, held, ring, recent, place, related,
-                root, tree, work, what, at, now,
+                run, event, stamp, manager, number, passed, held, place, related, root, tree, work,
+                here, at, now,
             )  # fmt: skip
             for index in range(asking):
                 asks = work[ASKING, index]
-                pairing = event[asks].candidate * manager.size + event[asks].topic
+                told = int(event[asks].topic)
+                if run[0].metric != RECENT:
+                    told += event[asks].candidate * manager.size
                 hop = next_hop(ids, at, run[0].coordinator)
-                send(due, first, last, queue, link, key, delay_us, net, ASK, pairing, at, hop, now)
+                send(due, first, last, queue, link, key, delay_us, net, ASK, told, at, hop, now)
                 run[0].change_messages += 1
             for index in range(leaving):
                 goes = work[LEAVING, index]
                 hop = next_hop(ids, at, event[goes].target)
                 send(due, first, last, queue, link, key, delay_us, net, ROUTE, goes, at, hop, now)
-        elif kind == ASK:
-            if _may_change(run, place, what // manager.size, what % manager.size, now):
+        elif kind == ASK and run[0].metric != RECENT:
+            if may_exchange(run, place, what // manager.size, what % manager.size, now):
                 return CHANGE
-        elif kind == ANNOUNCE:
-            manager[what].epoch = run[0].epoch
-            hop = next_hop(ids, at, run[0].coordinator)
-            send(due, first, last, queue, link, key, delay_us, net, ANSWER, what, at, hop, now)
+        elif kind in (ASK, AGAIN):
+            if kind == ASK:
+                report(run, ring, tally, place, what)
+            if may_sort(run, tally, place, now):
+                return CHANGE
         else:
             if kind == ANSWER:
                 run[0].awaited -= 1
                 if run[0].awaited:
                     continue
+                if run[0].metric == RECENT:
+                    again = max(now, run[0].changed + run[0].every)
+                    cal.push(due, first, last, queue, again, (AGAIN << _KIND_SHIFT) | int(at))
                 kind, what = CLOSE, run[0].epoch - 1
             kind = CLOSE if kind == CLOSE else DOWN
             branch = root.size - 1 if kind == CLOSE else tree[event[what].topic]
@@ -189,23 +218,20 @@ def _handle(
     number: Matrix,
     passed: Cube,
     held: Table,
-    ring: Matrix,
-    recent: Matrix,
     place: Table,
     related: Words,
     root: Ints,
     tree: Ints,
     work: Longs,
-    what: int,
+    here: int,
     at: int,
     now: int,
 ) -> tuple[int, int]:
-    """A message has reached its node; what it leads to at the same node is done here as well.
+    """Messages have reached their node; what they lead to at the same node is done here as well.
 
-    Lists the events whose messages leave, and those that ask for a change; says how many.
+    Lists the events whose messages leave, and those the coordinator is told of; says how many.
     """
-    work[HERE, 0] = what
-    taken, added, leaving, asking = 0, 1, 0, 0
+    taken, added, leaving, asking = 0, here, 0, 0
     while taken < added:
         one = work[HERE, taken]
         taken += 1
@@ -216,16 +242,19 @@ def _handle(
             work[LEAVING, leaving] = one
             leaving += 1
             continue
-        if event[one].stage == REQUEST:
+        if event[one].stage == REQUEST and run[0].metric == RECENT:
+            work[ASKING, asking] = one
+            asking += 1
+            if has_to_wait(run, event, manager, place, one):
+                continue
+        if event[one].stage in (REQUEST, WAITED):
             create(run, event, stamp, manager, number, passed, one)
-            watch(run, manager, ring, recent, event[one].topic, event[one].topic)
             work[FREED, 0] = one
             count = 1
         else:
             topic = event[one].manager
             manager[topic].epoch = max(manager[topic].epoch, event[one].epoch)
-            watch(run, manager, ring, recent, topic, event[one].topic)
-            consider(run, event, manager, recent, one)
+            consider(run, event, manager, one)
             count = fill(
                 run, event, stamp, manager, number, passed, held, related, one, work[FREED]
             )
@@ -242,18 +271,6 @@ def _handle(
                 work[LEAVING, leaving] = free
                 leaving += 1
     return leaving, asking
-
-
-@compiled
-def _may_change(run: Table, place: Table, higher: int, lower: int, now: int) -> bool:
-    """One change at a time, and only if the topics still stand as they did."""
-    epoch = run[0].epoch
-    if run[0].awaited or place[epoch, higher].rank > place[epoch, lower].rank:
-        return False
-    run[0].higher = higher
-    run[0].lower = lower
-    run[0].changed = now
-    return True
 
 
 @compiled

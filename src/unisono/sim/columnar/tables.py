@@ -20,10 +20,10 @@ Matrix = npt.NDArray[np.int32]
 Cube = npt.NDArray[np.int32]
 
 # Where the message about an event is bound for.
-REQUEST, FILL, READY, PUBLISH = range(4)
+REQUEST, WAITED, FILL, READY, PUBLISH = range(5)  # WAITED: a request that had to wait
 # What an event was notified as.
 IN_ORDER, OUT_OF_ORDER, GAP_SKIPPED = range(3)
-# What the rule of the topic order looks at: nothing, events since the start, the last ones seen.
+# What the rule of the topic order looks at: nothing, events since the start, the last ones.
 STATIC, SINCE_START, RECENT = range(3)
 
 
@@ -44,7 +44,7 @@ EVENT = _record(
     number=np.int32,
     total=np.int32,  # which of its topic's events since the start
     candidate=np.int32,  # the highest topic that should change places with this one's
-    after=np.int32,  # next event of its topic that the same manager holds back
+    after=np.int32,  # next event of its topic that the same manager holds back or lets wait
     arrivals=np.int32,
     tagged=np.int32,
     stage=np.int32,
@@ -55,12 +55,16 @@ MANAGER = _record(
     node=np.int32,
     epoch=np.int32,
     total=np.int32,  # events since the start
-    ring_at=np.int32,
+    first=np.int32,  # requests that wait for a new order
+    last=np.int32,
 )
 # By topic and lower topic: held events, and a ring of the lower topics that have some.
 HELD = _record(first=np.int32, last=np.int32, next=np.int32, prev=np.int32)
-# By epoch: the topic at a position (the highest is 0), and the rank of a topic.
-PLACE = _record(topic=np.int32, rank=np.int32)
+# By epoch: the topic at a position (the highest is 0); the rank of a topic, and whether it had
+# recent events when the epoch began.
+PLACE = _record(topic=np.int32, rank=np.int32, active=np.int32)
+# By topic, at the coordinator: events among the last ones, and whether it stands too low.
+TALLY = _record(recent=np.int32, low=np.int32)
 NODE = _record(
     notified=np.int64,
     tagged=np.int64,
@@ -97,7 +101,10 @@ RUN = _record(
     alpha=np.float64,
     beta=np.float64,
     metric=np.int64,
-    window=np.int64,
+    every=np.int64,  # at least so long between two changes
+    waits=np.int64,  # whether requests wait for a better place of their topic
+    news=np.int64,  # topics that stand too low
+    ring_at=np.int64,
     coordinator=np.int64,
     exact=np.int64,
 )
@@ -113,8 +120,8 @@ class Tables(NamedTuple):
     number: Matrix  # by epoch and topic
     passed: Cube  # by epoch, topic and lower topic; exact stamps only
     held: Table  # by topic and lower topic; exact stamps only
-    ring: Matrix  # by topic: the topics of the events seen last; recent metric only
-    recent: Matrix  # by topic: how often each topic is in the ring
+    ring: Ints  # the topics of the last events, as the coordinator knows them; recent metric only
+    tally: Table
     place: Table  # by epoch and topic or position
     related: Words  # by epoch and topic: bits; for printed stamps of epoch 0 only
     node: Table
