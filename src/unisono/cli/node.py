@@ -17,6 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--disk", type=Path, help="folder that keeps its part over a restart")
     parser.add_argument("--trace", type=Path, help="folder to record what the audit needs")
     parser.add_argument("--replicas", type=int, help="copies of each manager, on a new bus (3)")
+    parser.add_argument("--join", action="store_true", help="join a bus, never start one")
     parser.add_argument("--period", type=float, default=0.5, help="seconds between signs of life")
 
 
@@ -36,6 +37,7 @@ async def _host(args: argparse.Namespace, ui: Ui) -> int:
         trace=args.trace,
         replicas=args.replicas,
         period_s=args.period,
+        found=not args.join,
     )
     async with connection as bus:
         ui.emit({"node": bus.id, "members": list(bus.overview.members)})

@@ -62,6 +62,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     disk: str | None = None
     adapt: bool = True
     period_s: Seconds = 0.5
+    found: bool = True
 
     @property
     def ordered(self) -> bool:
@@ -91,6 +92,7 @@ def connect(
     disk: str | os.PathLike[str] | None = None,
     adapt: bool = True,
     period_s: float = 0.5,
+    found: bool = True,
     limits: Limits | None = None,
 ) -> Connection:
     """Connect to a bus: `async with unisono.connect("nats://127.0.0.1:4222", order="total") as bus:
@@ -116,6 +118,7 @@ def connect(
     adapt       let the topic order follow popularity
     period_s    how often processes tell each other that they live; silence of four periods counts
                 as a crash
+    found       start a bus if none is heard of; False: only join one
     """
     if isinstance(order, Mapping) and not order:
         raise BadInput("order is a guarantee, or a mapping from topic patterns to guarantees")
@@ -134,6 +137,7 @@ def connect(
             "disk": os.fspath(disk) if isinstance(disk, os.PathLike) else disk,
             "adapt": adapt,
             "period_s": period_s,
+            "found": found,
         }
     )
     for pattern, guarantee in options.order.items():
@@ -145,6 +149,7 @@ def connect(
         useless += ["manage"] if not manage else []
         useless += ["replicas"] if replicas is not None else []
         useless += ["disk"] if disk is not None else []
+        useless += ["found"] if not found else []
         if useless:
             raise Unsupported(f'{", ".join(useless)} means nothing with order="none"; leave it out')
     if buffer == 0 and hold_s is not None:
@@ -168,6 +173,7 @@ _MEANT = {
     "disk": "a folder",
     "adapt": "True or False",
     "period_s": "a positive number of seconds",
+    "found": "True or False",
 }
 
 
@@ -309,6 +315,7 @@ def _node(
             node_id,
             limits,
             manage=options.manage,
+            found=options.found,
             dialect=options.stamps,
             replicas=options.replicas or service.replicas,
             spread=service.replicas > 1,

@@ -27,6 +27,7 @@ from unisono.core.effects import CancelTimer, Done, Effect, Fail, Send, SetTimer
 from unisono.core.events import EVERYONE, Control
 from unisono.core.limits import Limits
 from unisono.core.node import CLOSE, JOIN
+from unisono.qos.detector import Detector
 from unisono.qos.views import (
     Accept,
     Accepted,
@@ -62,7 +63,6 @@ class _Proposal(msgspec.Struct):
     """A choice under way, at its proposer."""
 
     ballot: Ballot
-    wanted: View
     since: int
     promises: dict[str, Promise] = {}
     accepts: set[str] = set()
@@ -78,6 +78,7 @@ class Membership:
         limits: Limits,
         *,
         manage: bool = True,
+        found: bool = True,
         dialect: str = "exact",
         initial: View | None = None,
         replicas: int = 1,
@@ -91,6 +92,7 @@ class Membership:
         self._node_id = node_id
         self._limits = limits
         self._manage = manage
+        self._found = found
         self._dialect = dialect
         self._initial = initial
         self._first = View(node_id, 1, (node_id,), replicas=replicas, spread=spread, order=order)
@@ -110,7 +112,7 @@ class Membership:
         self._vote: Vote | None = None
         if stored is not None:
             self._vote = msgspec.msgpack.decode(stored, type=Vote)
-        self._heard: dict[str, int] = {}  # member -> when last
+        self._detector = Detector(node_id, period_us)
         self._ready: dict[str, int] = {}  # member -> the newest view in which it is ready
         self._joining: dict[str, int] = {}  # newcomer -> when it last said Hello
         self._leavers: set[str] = set()
@@ -154,7 +156,7 @@ class Membership:
         self._started_us = now
         out: list[Effect] = []
         if self._vote is not None:  # from the disk: this node was only slow
-            self._heard = dict.fromkeys(self._vote.view.members, now)
+            self._detector.watch(self._vote.view.members, now)
             out = self._join(now)
         elif self._initial is not None:
             out = [*self._install(self._initial, now), *self._join(now)]
@@ -190,7 +192,7 @@ class Membership:
             return self.let_go()
         if now - self._asked_us > 2 * self._discovery_us:
             return self._hello(now)  # this process was busy: answers may still be unread
-        if self._manage and self._known is None and not self._rivals:
+        if self._manage and self._found and self._known is None and not self._rivals:
             return [
                 *self._install(self._first, now),
                 *self._join(now),
@@ -259,7 +261,7 @@ class Membership:
         if self._gone:
             return []
         if now > self._alive_at + 2 * self._period_us:  # this process slept: it cannot judge others
-            self._heard = dict.fromkeys(self._heard, now)
+            self._detector.slept(now)
         out = self._next_alive(now)
         asked = self._willing_us
         if asked is not None and now - asked > 2 * _HELLOS * self._discovery_us:
@@ -293,12 +295,7 @@ class Membership:
             self.completed = max(self.completed, view.number)
 
     def _suspected(self, member: str, now: int) -> bool:
-        return self._silent(member, now, _PATIENCE)
-
-    def _silent(self, member: str, now: int, periods: int = 2) -> bool:
-        if member == self._node_id or self._period_us is None:
-            return False
-        return now - self._heard.get(member, now) > periods * self._period_us
+        return self._detector.silent(member, now, _PATIENCE)
 
     # Messages.
 
@@ -310,8 +307,7 @@ class Membership:
             return [*self._forget(sender, now), *self._dissolved(message.bus)]
         if self._gone:
             return []
-        if self._vote is not None and sender in self._vote.view.members:
-            self._heard[sender] = now
+        self._detector.hear(sender, now)
         if isinstance(message, Hello):
             return self._greet(message, sender, now)
         if isinstance(message, Known):
@@ -458,7 +454,7 @@ class Membership:
     def _install(self, view: View, now: int) -> list[Effect]:
         self._vote = Vote(view)
         self._proposal = None
-        self._heard = {member: self._heard.get(member, now) for member in view.members}
+        self._detector.watch(view.members, now)
         self._joining = {n: at for n, at in self._joining.items() if n not in view.members}
         self._leavers &= set(view.members)
         self.heard_topics.clear()
@@ -475,14 +471,18 @@ class Membership:
         view = self.view
         assert view is not None
         stay = [m for m in view.members if m not in self._leavers and not self._suspected(m, now)]
-        if self._leavers and any(self._silent(member, now) for member in stay):
+        if self._leavers and any(self._detector.silent(member, now, 2) for member in stay):
             return None  # do not leave everything to one that may be dead
         fresh = [
             newcomer
             for newcomer, at in self._joining.items()
             if newcomer not in view.members and now - at <= _HELLOS * self._discovery_us
         ]
-        members = (*stay, *fresh) or (self._node_id,)  # the last one turns off the light
+        members = (*stay, *fresh)
+        if not members:
+            if not self._leavers >= set(view.members):
+                return None  # the others are only silent
+            members = (self._node_id,)  # the last one turns off the light
         chain = [*view.chain, Past(view.number, view.members, view.epoch)]
         past = tuple(earlier for earlier in chain if earlier.number >= self.completed)
         base = msgspec.structs.replace(view, number=view.number + 1, chain=past)
@@ -502,8 +502,7 @@ class Membership:
             return []
         if self.leader(now) != self._node_id:
             return []
-        wanted = self._wanted(now)
-        if wanted is None:
+        if self._wanted(now) is None:
             return []
         pending = self._proposal
         if pending is not None and self._period_us is None:
@@ -512,7 +511,7 @@ class Membership:
             return []
         self._round += 1
         ballot = (self._round, self._node_id)
-        self._proposal = _Proposal(ballot, wanted, now)
+        self._proposal = _Proposal(ballot, now)
         return self._to_voters(view, Prepare(view, ballot), now)
 
     def _to_voters(self, view: View, message: Control, now: int) -> list[Effect]:
@@ -567,7 +566,10 @@ class Membership:
         if len(proposal.promises) < majority(len(view.voters)):
             return []
         best = max(proposal.promises.values(), key=lambda promise: promise.accepted_in)
-        proposal.proposed = best.accepted if best.accepted is not None else proposal.wanted
+        proposal.proposed = best.accepted or self._wanted(now)  # who promised is not silent
+        if proposal.proposed is None:
+            self._proposal = None
+            return []
         accept = Accept(view.number, proposal.ballot, proposal.proposed)
         return self._to_voters(view, accept, now)
 

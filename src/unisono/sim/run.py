@@ -124,6 +124,7 @@ class _Run:
                 name,
                 limits,
                 initial=initial,
+                found=not newcomer,
                 period_us=SECOND if scenario.watched else None,
                 discovery_us=3 * SECOND,
                 patience_us=3600 * SECOND,
