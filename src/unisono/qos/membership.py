@@ -129,10 +129,6 @@ class Membership:
     def view(self) -> View | None:
         return self._vote.view if self._vote is not None else None
 
-    @property
-    def period_us(self) -> int | None:
-        return self._period_us
-
     def is_ready(self, member: str) -> bool:
         """Whether all managers of this member have arrived in the present view."""
         view = self.view
