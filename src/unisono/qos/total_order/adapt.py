@@ -1,12 +1,13 @@
-"""The topic order follows popularity: which topics should exchange their places.
+"""The topic order follows popularity: when it should change, and how.
 
 A manager sees its own events and those of the related topics below it. When a lower topic's measure
-exceeds its own by the threshold beta, it asks for an exchange (thesis section 3.4). The measure is
+exceeds its own by the threshold beta, it asks for a change (thesis section 3.4). The measure is
 f(x) = exp(-1 / (alpha (x + 1))) of a count x:
 
 - `recent`   x is the topic's share of the last `window` events that this manager handled (default);
+             the leader then sorts all topics by the events they had since the last change;
 - `paper`    x counts since the start, as printed: a topic that had many events keeps its place for
-             ever (errata S1).
+             ever (errata S1); the leader exchanges the two topics.
 
 Other measures (say, resources of the manager's host) are functions of the same shape: `Measure`.
 """
@@ -14,7 +15,7 @@ Other measures (say, resources of the manager's host) are functions of the same 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from math import exp
 from typing import Annotated, Literal
 
@@ -49,10 +50,12 @@ class Popularity:
         self._measure = measure
         self._counts: dict[str, Counter[str]] = {}  # managed topic -> topic -> handled
         self._recent: dict[str, deque[str]] = {}
-        self._asked: dict[str, int] = {}  # managed topic -> epoch in which it asked last
+        self._asked: dict[str, tuple[int, int]] = {}  # managed topic -> epoch and when it asked
+        self._handled: dict[str, int] = {}  # managed topic -> events handled
         self._changed_us: int | None = None
+        self._at_change: dict[str, int] = {}  # topic -> events at the last change
 
-    def handled(self, topic: str, events: Iterable[str], epoch: int) -> str | None:
+    def handled(self, topic: str, events: Sequence[str], epoch: int) -> str | None:
         """Events that the manager of `topic` handled; a lower topic that should take its place."""
         if topic not in self._counts:
             self._counts[topic], self._recent[topic] = Counter(), deque()
@@ -67,9 +70,11 @@ class Popularity:
             lower, upper = counts[event_topic], counts[topic]
             if lower > upper and self._exceeds(lower, upper):
                 wanted = event_topic
-        if wanted is None or self._asked.get(topic) == epoch:
+        handled = self._handled[topic] = self._handled.get(topic, 0) + len(events)
+        asked_in, asked_at = self._asked.get(topic, (-1, 0))
+        if wanted is None or (asked_in == epoch and handled - asked_at < self._adapt.window):
             return None
-        self._asked[topic] = epoch
+        self._asked[topic] = (epoch, handled)
         return wanted
 
     def _exceeds(self, lower: int, upper: int) -> bool:
@@ -80,15 +85,18 @@ class Popularity:
         """Changes stop the numbering for a moment: not too often."""
         return self._changed_us is None or now - self._changed_us >= self._adapt.every_s * 1e6
 
-    def changed(self, now: int) -> None:
-        self._changed_us = now
-
-    @staticmethod
-    def exchange(order: TopicOrder, swap: Swap, known: Iterable[str]) -> tuple[str, ...] | None:
-        """The order with the two exchanged; None if it is so already."""
+    def change(
+        self, order: TopicOrder, swap: Swap, events: Mapping[str, int], now: int
+    ) -> tuple[str, ...] | None:
+        """The new order, from how many events the topics have had; None if nothing is to change."""
         if not order.above(swap.upper, swap.lower):
             return None
-        listed = sorted({*order.listed, *known, swap.upper, swap.lower}, key=order.key)
-        upper, lower = listed.index(swap.upper), listed.index(swap.lower)
-        listed[upper], listed[lower] = listed[lower], listed[upper]
+        listed = sorted({*order.listed, *events, swap.upper, swap.lower}, key=order.key)
+        if self._adapt.count == "recent":
+            before, self._at_change = self._at_change, dict(events)
+            listed.sort(key=lambda topic: before.get(topic, 0) - events.get(topic, 0))
+        else:
+            upper, lower = listed.index(swap.upper), listed.index(swap.lower)
+            listed[upper], listed[lower] = listed[lower], listed[upper]
+        self._changed_us = now
         return tuple(listed)

@@ -587,10 +587,11 @@ class TotalOrder(Layer):
             return
         if not self._popularity.may_change(now) or self.members.wished_order is not None:
             return
+        events = {t: n for topics in self.members.heard_topics.values() for t, n in topics.items()}
+        events |= self._managed()
         order = self._orders[view.epoch]
-        wish = self._popularity.exchange(order, message, self.replicas)
-        if wish is not None:
-            self._popularity.changed(now)
+        wish = self._popularity.change(order, message, events, now)
+        if wish is not None and wish != order.listed:
             self.members.wished_order = wish
             self._post.local.append(_Look())
 
