@@ -66,9 +66,21 @@ class EpochChange:
             state.closing is not None and state.closing.epoch == before
         )
 
+    @property
+    def mentioned(self) -> frozenset[str]:
+        """Every topic of a subscription, once all members have told; some may be unused so far."""
+        assert self._view is not None
+        if not self._heard.keys() >= set(self._view.members):
+            return frozenset()
+        return frozenset().union(*self._sets())
+
+    def _sets(self) -> set[frozenset[str]]:
+        closings = (closing for topics in self._heard.values() for closing in topics)
+        return {frozenset((c.topic, *rest)) for c in closings for rest in c.sets}
+
     def _open(self, led: Mapping[str, Replica], view: View) -> Iterable[tuple[str, ToTopic]]:
         ended = {c.topic: c for topics in self._heard.values() for c in topics}
-        sets = {frozenset((c.topic, *rest)) for c in ended.values() for rest in c.sets}
+        sets = self._sets()
         order = self._orders[view.epoch]
         groups = close_relation(sets, order) if self._exact else relation_above(sets, order)
         lower: dict[str, dict[str, int]] = {}
@@ -77,7 +89,9 @@ class EpochChange:
                 final = ended[topic].final if topic in ended else 0
                 lower.setdefault(above, {})[topic] = final
         for topic, replica in led.items():
-            if topic in self._opening or replica.held.state.epoch.number >= view.epoch:
+            state = replica.held.state
+            new = state.untouched and topic in groups
+            if topic in self._opening or (state.epoch.number >= view.epoch and not new):
                 continue
             self._opening.add(topic)
             passing = {c.topic: c.group[topic] for c in ended.values() if topic in c.group}

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import msgspec
 
-from unisono.core.effects import Effect, Publish, Record, Send, Subscribe, Trouble, Unsubscribe
+from unisono.core.effects import Effect, Publish, Send, Subscribe, Trouble, Unsubscribe
 from unisono.core.events import Control, Event, Status
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
@@ -100,6 +100,14 @@ class TotalOrder(Layer):
             catch_up_us=catch_up_us,
             retry_us=retry_us,
         )
+        self._timers: dict[str, Callable[[int], None]] = {
+            HOLD_TIMER: self.subscriber.timer,
+            CATCH_UP_TIMER: self.subscriber.catch_up_timer,
+            LOSSES_TIMER: self.subscriber.losses_timer,
+            ASK_TIMER: self.subscriber.ask_timer,
+            PATIENCE_TIMER: self.publisher.timer,
+            RETRY_TIMER: self.publisher.retry_timer,
+        }
         self._durable = stored is not None
         self.replicas: dict[str, Replica] = {}  # every topic held here, as its manager or a copy
         self.led: dict[str, Replica] = {}  # those managed here in the present view
@@ -147,20 +155,22 @@ class TotalOrder(Layer):
         return self._after((), now)
 
     def subscribe(self, topics: Sequence[str], ticket: str | None, now: int) -> Effects:
-        plain = tuple(topic for topic in topics if not self._covers(topic))
-        ordered = tuple(topic for topic in topics if self._covers(topic))
+        plain, ordered = self._split(topics)
         if not ordered:
             return (Subscribe(plain, ticket),)
         self.subscriber.subscribe(ordered, ticket, plain)
         return self._after((), now)
 
     def unsubscribe(self, topics: Sequence[str], ticket: str | None, now: int) -> Effects:
-        plain = tuple(topic for topic in topics if not self._covers(topic))
-        ordered = tuple(topic for topic in topics if self._covers(topic))
+        plain, ordered = self._split(topics)
         if not ordered:
             return (Unsubscribe(plain, ticket),)
         self.subscriber.unsubscribe(ordered, ticket, plain)
         return self._after((), now)
+
+    def _split(self, topics: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        ordered = tuple(topic for topic in topics if self._covers(topic))
+        return tuple(topic for topic in topics if topic not in ordered), ordered
 
     def notify(self, event: Event, status: Status, now: int) -> Effects:
         if not self._covers(event.topic):
@@ -174,11 +184,10 @@ class TotalOrder(Layer):
         """Its publisher did not choose total order for the topic: said, not guessed at."""
         kind = "without a stamp"
         self.subscriber.ignored[kind] += 1
-        row = {"at_us": now, "node": self._post.node_id, "kind": kind, "detail": event.id}
         text = (
             f"{event.publisher} publishes on {event.topic!r} without order; {event.id} is left out"
         )
-        return (Record("faults", row), Trouble(text))
+        return (self._post.row("faults", kind, event.id, now), Trouble(text))
 
     def effective(self, ticket: str, now: int) -> Effects:
         self.subscriber.effective(ticket, now)
@@ -203,20 +212,8 @@ class TotalOrder(Layer):
             effects = self.members.timer(key, now)
             if key == mb.ALIVE_TIMER:
                 effects += self._send_again()
-        elif key == HOLD_TIMER:
-            self.subscriber.timer(now)
-        elif key == CATCH_UP_TIMER:
-            self.subscriber.catch_up_timer(now)
-        elif key == LOSSES_TIMER:
-            self.subscriber.losses_timer(now)
-        elif key == ASK_TIMER:
-            self.subscriber.ask_timer(now)
-        elif key == PATIENCE_TIMER:
-            self.publisher.timer(now)
-        elif key == RETRY_TIMER:
-            self.publisher.retry_timer(now)
         else:
-            raise AssertionError(key)
+            self._timers[key](now)
         return self._after(effects, now)
 
     # Messages.
@@ -335,8 +332,7 @@ class TotalOrder(Layer):
             elif not self._closing or not self._leave(now, out):
                 break
         for reason in post.refused:
-            row = {"at_us": now, "node": post.node_id, "kind": "refused", "detail": reason}
-            out.append(Record("faults", row))
+            out.append(post.row("faults", "refused", reason, now))
         post.refused.clear()
         out.extend(post.collect())
         return out
@@ -373,12 +369,10 @@ class TotalOrder(Layer):
             replica.retire()
         self._epochs.new_view(view)
         detail = f"{view.number}: {' '.join(view.members)}"
-        row = {"at_us": now, "node": post.node_id, "kind": "view", "detail": detail}
-        out: list[Effect] = [Record("control", row)]
+        out: list[Effect] = [post.row("control", "view", detail, now)]
         if view.epoch and view.old_order != view.order:
             detail = f"{view.epoch}: {' '.join(view.order)}"
-            row = {"at_us": now, "node": post.node_id, "kind": "topic order", "detail": detail}
-            out.append(Record("control", row))
+            out.append(post.row("control", "topic order", detail, now))
         out += self._hand_over(view)
         for message, sender in self._parking.new_view():
             out.extend(self._dispatch(message, sender, now))
@@ -462,6 +456,8 @@ class TotalOrder(Layer):
         assert view is not None
         if topic in self._unled or not self._survey.knows(topic):
             return None
+        if self._epochs.needed and not (self._is_ready or topic in self._epochs.mentioned):
+            return None  # a subscription of the old epoch may name it
         replica = self.replicas[topic] = self._fresh(topic, view)
         self.led[topic] = replica
         replica.lead_fresh(self._survey.holders(topic, view.members)[1:])
@@ -540,19 +536,29 @@ class TotalOrder(Layer):
         """Close, report, open: as far as it can go now. Then this node is ready in the view."""
         view = self._view
         assert view is not None
-        if self._post.node_id not in view.members or self.members.is_ready(self._post.node_id):
+        if self._post.node_id not in view.members or self._is_ready:
             return []
         everyone_serves = not self._unled and all(r.serving for r in self.led.values())
         if not self._survey.knows_all or not everyone_serves:
             return []
         out: list[Effect] = []
         if self._epochs.needed:
+            for topic in sorted(self._epochs.mentioned - self.led.keys()):
+                if self._post.manager_of(topic) == self._post.node_id:
+                    self._begin_fresh(topic)
             for topic, entry in self._epochs.next_entries(self.led):
                 out += self._submit(self.led[topic], entry)
             out += self._epochs.report(self.led)
             if not self._epochs.done(self.led):
                 return out
-        return [*out, *self.members.set_ready(now)]
+        out += self.members.set_ready(now)
+        for topic in self._parking.topics:  # of topics nobody has used yet
+            self._parking.release(topic)
+        return out
+
+    @property
+    def _is_ready(self) -> bool:
+        return self.members.is_ready(self._post.node_id)
 
     def _look(self, now: int) -> list[Effect]:
         return [*self._change_epoch(now), *self.members.propose(now)]

@@ -380,7 +380,7 @@ class TopicManager:
         while state.relating:
             first = state.relating[0]
             if not first.asker_is_topic:
-                self._note(first.group)
+                state.note(first.group)
             if not self._exact:
                 self._relate_printed(first)
                 continue
@@ -396,14 +396,6 @@ class TopicManager:
             if not state.answers:
                 self._tell(-1)
             return
-
-    def _note(self, group: tuple[str, ...]) -> None:
-        """A subscription, for the day when the topic order changes."""
-        sets = self.state.sets
-        new = set(group)
-        if not any(new <= set(known) for known in sets):
-            sets[:] = [known for known in sets if not new >= set(known)]
-            sets.append(sorted(new))
 
     def _ask_again(self) -> None:
         """Send what the first relation waits for, for the first time or once more."""
@@ -563,7 +555,9 @@ class TopicManager:
     def open(self, message: Open) -> None:
         """Begin the next epoch: all events of the last one come before those of this one."""
         state, ended = self.state, self.state.epoch
-        if ended.number < message.epoch and ended.final >= 0:
+        if ended.number == message.epoch and state.untouched:
+            self._begin_epoch(message)
+        elif ended.number < message.epoch and ended.final >= 0:
             for lower, base in message.passing.items():
                 if lower not in ended.passed:  # its word was still on the way
                     ended.bases[lower] = ended.passed[lower] = base
@@ -571,18 +565,21 @@ class TopicManager:
             state.old[ended.number] = ended
             while len(state.old) > _OLD_EPOCHS:
                 del state.old[next(iter(state.old))]
-            lower_ends = dict(message.lower) if self._exact else {}
-            state.epoch = Epoch(
-                number=message.epoch,
-                group=dict.fromkeys(message.group, state.number),
-                bases=dict.fromkeys(lower_ends, -1),
-                passed=lower_ends,
-            )
-            state.sets = [list(others) for others in message.sets]
+            self._begin_epoch(message)
             self._release(ended)
             for publisher in list(state.early):
                 self._create_early(publisher)
         self._to_node(HOST, Opened(state.topic, state.epoch.number))
+
+    def _begin_epoch(self, message: Open) -> None:
+        lower_ends = dict(message.lower) if self._exact else {}
+        self.state.epoch = Epoch(
+            number=message.epoch,
+            group=dict.fromkeys(message.group, self.state.number),
+            bases=dict.fromkeys(lower_ends, -1),
+            passed=lower_ends,
+        )
+        self.state.sets = [list(others) for others in message.sets]
 
     def _forget_old(self) -> None:
         """Forget closed epochs of which nothing waits or is kept, oldest first."""

@@ -10,7 +10,7 @@ from collections import deque
 
 import msgspec
 
-from unisono.core.effects import Effect, Send
+from unisono.core.effects import Effect, Record, Send
 from unisono.core.events import Control
 from unisono.qos.total_order.messages import ToTopic
 from unisono.qos.total_order.order import place
@@ -50,6 +50,11 @@ class Post:
             self.local.append(message)
         else:
             self._out.append(Send(node, message))
+
+    def row(self, table: str, kind: str, detail: str, now: int) -> Record:
+        """A row of the trace about this node."""
+        row = {"at_us": now, "node": self.node_id, "kind": kind, "detail": detail}
+        return Record(table, row)
 
     def do(self, effect: Effect) -> None:
         """Any other effect, in order with the messages."""

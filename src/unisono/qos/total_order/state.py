@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from unisono.qos.total_order.messages import Closing, Drain, FillStamp, Relate, RequestStamp
@@ -42,3 +44,16 @@ class ManagerState(msgspec.Struct):
     telling: bool = False  # the first one is past relating the topics above
     draining: list[str] = []  # old members that the first one's earlier events must pass
     drains: list[Drain] = []  # questions of lower topics that cannot be answered yet
+
+    @property
+    def untouched(self) -> bool:
+        """Nobody has used the topic, though a subscription may name it."""
+        epoch = self.epoch
+        return not (self.number or self.closing or epoch.group or epoch.passed)
+
+    def note(self, group: Iterable[str]) -> None:
+        """A subscription that holds this topic and these above: for when the order changes."""
+        new = set(group)
+        if not any(new <= set(known) for known in self.sets):
+            self.sets = [known for known in self.sets if not new >= set(known)]
+            self.sets.append(sorted(new))
