@@ -8,10 +8,9 @@ left out of the next view, which the first member that is not suspected proposes
 by mistake asks to come back. Processes that only publish and subscribe (clients) follow the views
 and are in none.
 
-A newcomer says Hello to everyone. If nobody answers within the discovery time it founds a bus of
-its own; two newcomers hear each other, and the one with the smaller id founds. Two buses that
-formed unheard of each other are found out and refused: numbers of one topic from two managers could
-not be told apart.
+A newcomer says Hello to everyone. If nobody answers within the discovery time it founds a bus; two
+newcomers hear each other, and the one with the smaller id founds. Two buses that formed unheard of
+each other are found out and refused: numbers of two managers could not be told apart.
 
 A view is *complete* when every member has all managers that it gives to it. Earlier views do not
 matter any more then; `chain` holds those that may.
@@ -19,7 +18,7 @@ matter any more then; `chain` holds those that may.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
@@ -56,7 +55,7 @@ ALIVE_TIMER = "alive"
 TIMERS = (DISCOVERY_TIMER, ALIVE_TIMER)
 STORE_KEY = "membership"
 _PATIENCE = 4  # periods of silence after which a member is suspected
-_HELLOS = 3  # discovery times after which a newcomer's Hello is stale
+_HELLOS = 6  # discovery times after which nobody adds this node for its old word
 
 
 class _Proposal(msgspec.Struct):
@@ -260,7 +259,7 @@ class Membership:
             self._detector.slept(now)
         out = self._next_alive(now)
         asked = self._willing_us
-        if asked is not None and now - asked > 2 * _HELLOS * self._discovery_us:
+        if asked is not None and now - asked > _HELLOS * self._discovery_us:
             self._willing_us = None
         view = self.view
         if view is not None and self._node_id in view.members:
@@ -387,17 +386,21 @@ class Membership:
         if not message.manage or sender in view.members:
             return [Send(sender, NewView(view))]
         if len(view.members) + len(self._joining) >= self._limits.members:
-            return [
-                Send(sender, TurnedAway(f"the bus has {self._limits.members} processes already"))
-            ]
+            full = f"the bus has {self._limits.members} processes already"
+            return [Send(sender, TurnedAway(full))]
         return [Send(sender, Known(view.bus, max(now, 1)))]
 
     def _add(self, message: Willing, sender: str, now: int) -> list[Effect]:
         """A newcomer that is alive: a Hello alone may be an echo of one that is gone."""
-        fresh = 0 <= now - message.token <= _HELLOS * self._discovery_us
+        fresh = 0 <= now - message.token <= self._fresh_us
         if self.view is not None and sender not in self.view.members and fresh:
             self._joining[sender] = now
         return self.propose(now)
+
+    @property
+    def _fresh_us(self) -> int:
+        """How long a newcomer counts as alive after its word."""
+        return 2 * self._period_us if self._period_us is not None else self._discovery_us
 
     def _answer_known(self, message: Known, sender: str, now: int) -> list[Effect]:
         inside = self.view is not None and self._node_id in self.view.members
@@ -472,7 +475,7 @@ class Membership:
         fresh = [
             newcomer
             for newcomer, at in self._joining.items()
-            if newcomer not in view.members and now - at <= _HELLOS * self._discovery_us
+            if newcomer not in view.members and now - at <= self._fresh_us
         ]
         members = (*stay, *fresh)
         if not members:
@@ -592,7 +595,7 @@ class Membership:
         if len(proposal.accepts) < majority(len(view.voters)):
             return []
         chosen = proposal.proposed
-        told: Iterable[str] = dict.fromkeys((*view.members, *chosen.members))
+        told = dict.fromkeys((*view.members, *chosen.members))
         out: list[Effect] = [Send(node, NewView(chosen)) for node in told if node != self._node_id]
         out.append(Send(EVERYONE, Alive(chosen.bus, chosen.number, False, self.completed)))
         return [*out, *self._take(chosen, now)]

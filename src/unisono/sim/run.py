@@ -377,7 +377,8 @@ class _Run:
         layers = [node.stack.layers[0] for node in self.world.nodes.values()]
         views = [layer.members for layer in layers if isinstance(layer, TotalOrder)]
         newest = max((m.view for m in views if m.view), key=lambda view: view.number)
-        alive = set(newest.members) <= self.world.nodes.keys()
+        closing = {ticket.partition(":")[0] for ticket in self.world.pending if ":close" in ticket}
+        alive = set(newest.members) == self.world.nodes.keys() - closing
         return alive and not self._down and all(m.view == newest and m.complete for m in views)
 
     def _restart(self, name: str, kind: str) -> None:

@@ -54,10 +54,6 @@ _ENCODER = msgspec.msgpack.Encoder()
 _TOLD_TOPICS = 100
 
 
-def _everything(topic: str) -> bool:
-    return True
-
-
 class TotalOrder(Layer):
     """See the package header for the guarantee."""
 
@@ -77,7 +73,7 @@ class TotalOrder(Layer):
         catch_up_us: int | None = None,
         patience_us: int | None = None,
         retry_us: int | None = None,
-        covers: Callable[[str], bool] = _everything,
+        covers: Callable[[str], bool] = lambda topic: True,
         limits: Limits | None = None,
         adapt: Adapt | None = None,
         stored: Mapping[str, bytes] | None = None,
@@ -226,7 +222,7 @@ class TotalOrder(Layer):
         if isinstance(message, msg.ToTopic):
             return self._to_manager(message, sender)
         if isinstance(message, _Look):
-            return self._look(now)
+            return [*self._change_epoch(now), *self.members.propose(now)]
         if isinstance(message, msg.StampReady):
             self.publisher.stamped(message, now)
         elif isinstance(message, msg.Refused):
@@ -559,9 +555,6 @@ class TotalOrder(Layer):
     @property
     def _is_ready(self) -> bool:
         return self.members.is_ready(self._post.node_id)
-
-    def _look(self, now: int) -> list[Effect]:
-        return [*self._change_epoch(now), *self.members.propose(now)]
 
     def _host(self, letter: msg.Closing | msg.Opened) -> None:
         """A letter of a manager to the node that hosts it."""
