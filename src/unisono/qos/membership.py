@@ -398,8 +398,7 @@ class Membership:
         return self.propose(now)
 
     @property
-    def _fresh_us(self) -> int:
-        """How long a newcomer counts as alive after its word."""
+    def _fresh_us(self) -> int:  # how long a newcomer counts as alive after its word
         return 2 * self._period_us if self._period_us is not None else self._discovery_us
 
     def _answer_known(self, message: Known, sender: str, now: int) -> list[Effect]:
