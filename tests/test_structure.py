@@ -36,10 +36,12 @@ ALLOWED = {
     },
     "bench": {
         "bench",
-        "core.events",
+        "core",
+        "ens.base",
         "experiments",
         "net",
         "pipeline",
+        "qos",
         "sim",
         "trace",
         "errors",

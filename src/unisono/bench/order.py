@@ -23,15 +23,21 @@ from typing import Any, NamedTuple
 from unisono.bench.machine import machine
 from unisono.bench.server import NatsServer, find_server
 from unisono.core.events import Delivery
+from unisono.core.limits import Limits
+from unisono.core.node import Node
+from unisono.ens.base import EventService
 from unisono.errors import EnvironmentLacks, UnisonoError
 from unisono.net.bus import Bus
-from unisono.net.connect import connect
+from unisono.net.connect import MakeNode, Options, connect
+from unisono.net.disk import Disk
+from unisono.qos.sequencer import Sequencer
 
 # What is compared: a name, and how such a bus is opened. The first is compared with the others.
 # On a busy machine the embedded bus's own discovery time (20 ms) may pass before anyone is heard.
 COMPARED: dict[str, dict[str, Any]] = {
     "total": {"order": "total", "discovery_s": 0.5},
     "none": {"order": "none"},
+    "sequencer": {"order": "none"},  # with a layer of its own: one sequencer for all topics
 }
 BUSES = ("memory", "nats")
 TOPICS = (1, 5, 30)
@@ -160,10 +166,25 @@ async def _opened(url: str, space: str, setting: Setting) -> AsyncIterator[list[
     """The publisher and the subscribers; what one run leaves behind the next does not see."""
     where = f"{url}{space}"
     async with AsyncExitStack() as stack:
-        yield [
-            await stack.enter_async_context(connect(where, **COMPARED[setting.order]))
-            for _ in range(1 + setting.subscribers)
-        ]
+        buses: list[Bus] = []
+        for _ in range(1 + setting.subscribers):
+            connection = connect(where, **COMPARED[setting.order])
+            if setting.order == "sequencer":
+                connection.with_node(_sequenced(buses[0].id if buses else None))
+            buses.append(await stack.enter_async_context(connection))
+        *readers, publisher = buses  # the first node gives the order, here and there
+        yield [publisher, *readers]
+
+
+def _sequenced(sequencer: str | None) -> MakeNode:
+    """Nodes that have one sequencer for all topics: the one named, or the node itself."""
+
+    def make(
+        node_id: str, options: Options, limits: Limits, service: EventService, disk: Disk | None
+    ) -> Node:
+        return Node(node_id, [Sequencer(node_id, sequencer or node_id)], limits=limits)
+
+    return make
 
 
 async def _publish(

@@ -245,17 +245,18 @@ class Connection:
     """What `connect` returns: an async context manager, or `await connection.open()`."""
 
     def __init__(
-        self,
-        service: Callable[[], EventService],
-        options: Options,
-        limits: Limits,
-        make: MakeNode | None = None,
+        self, service: Callable[[], EventService], options: Options, limits: Limits
     ) -> None:
-        self._make = make or _node
+        self._make: MakeNode = _node
         self._service = service
         self._options = options
         self._limits = limits
         self._bus: Bus | None = None
+
+    def with_node(self, make: MakeNode) -> Connection:
+        """The same connection with a stack of one's own, for comparisons and new layers."""
+        self._make = make
+        return self
 
     async def __aenter__(self) -> Bus:
         self._bus = await self.open()

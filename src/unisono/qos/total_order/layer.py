@@ -465,6 +465,7 @@ class TotalOrder(Layer):
 
     def _served(self, replica: Replica) -> None:
         if replica.serving:
+            self._mail(replica)
             self._parking.release(replica.topic)
 
     # Copies.

@@ -21,7 +21,7 @@ from unisono.qos.total_order.post import Post
 
 PATIENCE_TIMER = "stamp"
 RETRY_TIMER = "request"
-_REPEATED = 64  # requests repeated at a time, oldest first
+_REPEATED = 256  # requests repeated at a time, oldest first
 
 
 class Publisher:

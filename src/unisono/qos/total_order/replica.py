@@ -136,12 +136,12 @@ class Replica:
         return out
 
     def retire(self) -> None:
-        """A new view begins: whoever manages the topic in it has to be found out."""
+        """A new view begins: whoever manages the topic in it has to be found out. If it is this
+        node again, with this state, its letters go out when the new copies have the state."""
         self.serving = False
         self._copies = ()
         self._acked = {}
         self._committed = 0
-        self._letters.clear()
         self._log.clear()
 
     def lead_fresh(self, copies: tuple[str, ...]) -> None:
