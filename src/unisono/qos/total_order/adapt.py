@@ -4,8 +4,8 @@ A manager sees its own events and those of the related topics below it. When a l
 exceeds its own by the threshold beta, it asks for a change (thesis section 3.4). The measure is
 f(x) = exp(-1 / (alpha (x + 1))) of a count x:
 
-- `recent`   x is the topic's share of the last `window` events that this manager handled (default);
-             the leader then sorts all topics by the events they had since the last change;
+- `recent`   x counts what this manager handled lately: all counts are halved after every `window`
+             events (default); the leader then sorts all topics by events since the last change;
 - `paper`    x counts since the start, as printed: a topic that had many events keeps its place for
              ever (errata S1); the leader exchanges the two topics.
 
@@ -14,7 +14,6 @@ Other measures (say, resources of the manager's host) are functions of the same 
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from math import exp
 from typing import Annotated, Literal
@@ -48,8 +47,7 @@ class Popularity:
     def __init__(self, adapt: Adapt, measure: Measure = printed_measure) -> None:
         self._adapt = adapt
         self._measure = measure
-        self._counts: dict[str, Counter[str]] = {}  # managed topic -> topic -> handled
-        self._recent: dict[str, deque[str]] = {}
+        self._counts: dict[str, dict[str, int]] = {}  # managed topic -> topic -> handled
         self._asked: dict[str, tuple[int, int]] = {}  # managed topic -> epoch and when it asked
         self._handled: dict[str, int] = {}  # managed topic -> events handled
         self._changed_us: int | None = None
@@ -57,25 +55,23 @@ class Popularity:
 
     def handled(self, topic: str, events: Sequence[str], epoch: int) -> str | None:
         """Events that the manager of `topic` handled; a lower topic that should take its place."""
-        if topic not in self._counts:
-            self._counts[topic], self._recent[topic] = Counter(), deque()
-        counts, recent = self._counts[topic], self._recent[topic]
-        wanted: str | None = None
+        counts = self._counts.get(topic)
+        if counts is None:
+            counts = self._counts[topic] = {topic: 0}
         for event_topic in events:
-            counts[event_topic] += 1
-            if self._adapt.count == "recent":
-                recent.append(event_topic)
-                if len(recent) > self._adapt.window:
-                    counts[recent.popleft()] -= 1
-            lower, upper = counts[event_topic], counts[topic]
-            if lower > upper and self._exceeds(lower, upper):
-                wanted = event_topic
+            counts[event_topic] = counts.get(event_topic, 0) + 1
         handled = self._handled[topic] = self._handled.get(topic, 0) + len(events)
+        if self._adapt.count == "recent" and handled % self._adapt.window < len(events):
+            for event_topic in counts:
+                counts[event_topic] //= 2
+        lower = events[-1]
+        if counts[lower] <= counts[topic] or not self._exceeds(counts[lower], counts[topic]):
+            return None
         asked_in, asked_at = self._asked.get(topic, (-1, 0))
-        if wanted is None or (asked_in == epoch and handled - asked_at < self._adapt.window):
+        if asked_in == epoch and handled - asked_at < self._adapt.window:
             return None
         self._asked[topic] = (epoch, handled)
-        return wanted
+        return lower
 
     def _exceeds(self, lower: int, upper: int) -> bool:
         measure, alpha = self._measure, self._adapt.alpha

@@ -41,9 +41,13 @@ class Post:
         if not self.members:
             self.unplaced.append(message)
             return
+        node = self.manager_of(message.topic)
+        if node == self.node_id:
+            self.local.append(message)
+            return
         if message.view != self.view:  # letters of managers carry none
             message = msgspec.structs.replace(message, view=self.view)
-        self.to_node(self.manager_of(message.topic), message)
+        self._out.append(Send(node, message))
 
     def to_node(self, node: str, message: Control) -> None:
         if node == self.node_id:
