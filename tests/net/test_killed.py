@@ -59,6 +59,12 @@ class Managers:
         for process in self._running:
             process.terminate()
         await asyncio.gather(*(process.wait() for process in self._running))
+        self._running.clear()
+
+    def kill_all(self) -> None:
+        """Leave nothing behind when the test fails."""
+        for process in self._running:
+            process.kill()
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -94,8 +100,17 @@ def _well(bus: Bus, before: int) -> bool:
 
 
 async def scene(url: str, folder: Path, seconds: float) -> tuple[int, int, list[list[str]]]:
-    rng = random.Random(7)
     managers = Managers(url)
+    try:
+        return await play(managers, url, folder, seconds)
+    finally:
+        managers.kill_all()
+
+
+async def play(
+    managers: Managers, url: str, folder: Path, seconds: float
+) -> tuple[int, int, list[list[str]]]:
+    rng = random.Random(7)
     for _ in range(_MANAGERS):
         await managers.start()
 
