@@ -72,12 +72,6 @@ class Send(Effect, frozen=True):
     message: Control
 
 
-class Gone(Effect, frozen=True):
-    """Down: this peer has left; nothing more will come from it or be taken by it."""
-
-    peer: str
-
-
 class Notify(Effect, frozen=True):
     """Up: this event has arrived."""
 

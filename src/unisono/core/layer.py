@@ -12,7 +12,6 @@ from typing import ClassVar
 from unisono.core.effects import (
     Arrive,
     Effect,
-    Gone,
     Notify,
     Publish,
     Send,
@@ -44,19 +43,10 @@ class Layer:
         """A Subscribe of this layer, under a ticket that begins with its name, is effective."""
         raise AssertionError(f"layer {self.name} did not subscribe under {ticket!r}")
 
-    def gone(self, peer: str, now: int) -> Effects:
-        """A layer above knows that this peer has left."""
-        return (Gone(peer),)
-
     @property
     def ignored(self) -> Mapping[str, int]:
         """How many events were not passed up, by reason."""
         return {}
-
-    @property
-    def idle(self) -> bool:
-        """Nothing that others need is under way; a node leaves only then."""
-        return True
 
     def farewell(self, now: int) -> Effects:
         """Last words: the layers have let go and nothing is under way."""

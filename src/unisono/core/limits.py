@@ -25,8 +25,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     publishers: int = 1 << 17  # per topic manager, ever: requests of further ones are refused
     parked: int = 1 << 16  # messages for topics whose manager is about to arrive: refused
     members: int = 4096  # processes of one bus: further ones are turned away
-    departed: int = 1 << 16  # peers remembered as gone: the oldest is forgotten
-    link_window: int = 4096  # unacknowledged messages to one peer: further ones wait
     trace_rows: int = 1 << 16  # rows in memory before they are written to disk
 
     def __post_init__(self) -> None:

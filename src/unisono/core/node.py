@@ -16,7 +16,6 @@ from unisono.core.effects import (
     Deliver,
     Done,
     Effect,
-    Gone,
     Notify,
     Publish,
     Record,
@@ -197,11 +196,9 @@ class Node:
                     self._left = True
                 else:
                     out.append(effect)
-            elif isinstance(effect, Gone):
-                pass  # the bottom of the stack: the event service has nothing to forget
             else:
                 out.append(effect)
-        if self._left and self.stack.idle:
+        if self._left:
             self._left = False
             out.extend(self._out(self.stack.farewell(now), now))
             out.append(Done(CLOSE))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from unisono.core.effects import (
     CancelTimer,
     Effect,
-    Gone,
     Notify,
     Publish,
     Receive,
@@ -21,7 +20,7 @@ from unisono.core.layer import Effects, Layer
 
 SEPARATOR = "|"  # between a layer's name and its own names of timers and tickets
 
-DOWN = (Publish, Send, Subscribe, Unsubscribe, Gone)
+DOWN = (Publish, Send, Subscribe, Unsubscribe)
 
 
 class Stack:
@@ -91,10 +90,6 @@ class Stack:
         self._route(index, self.layers[index].timer(local, now), now, out)
         return out
 
-    @property
-    def idle(self) -> bool:
-        return all(layer.idle for layer in self.layers)
-
     def effective(self, ticket: str, now: int) -> list[Effect]:
         name, _, local = ticket.partition(SEPARATOR)
         index = self._by_name[name]
@@ -145,17 +140,13 @@ class Stack:
                 self._route(below, self._down(self.layers[below], effect, now), now, out)
 
     @staticmethod
-    def _down(
-        layer: Layer, effect: Publish | Send | Subscribe | Unsubscribe | Gone, now: int
-    ) -> Effects:
+    def _down(layer: Layer, effect: Publish | Send | Subscribe | Unsubscribe, now: int) -> Effects:
         if isinstance(effect, Publish):
             return layer.publish(effect.event, now)
         if isinstance(effect, Send):
             return layer.send(effect.to, effect.message, now)
         if isinstance(effect, Subscribe):
             return layer.subscribe(effect.topics, effect.ticket, now)
-        if isinstance(effect, Gone):
-            return layer.gone(effect.peer, now)
         return layer.unsubscribe(effect.topics, effect.ticket, now)
 
     def _named(self, index: int, effect: Effect) -> Effect:

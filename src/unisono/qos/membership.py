@@ -82,7 +82,6 @@ class Membership:
         initial: View | None = None,
         replicas: int = 1,
         spread: bool = True,
-        order: tuple[str, ...] = (),
         period_us: int | None = None,
         discovery_us: int = 500_000,
         patience_us: int = 10_000_000,
@@ -94,7 +93,7 @@ class Membership:
         self._found = found
         self._dialect = dialect
         self._initial = initial
-        self._first = View(node_id, 1, (node_id,), replicas=replicas, spread=spread, order=order)
+        self._first = View(node_id, 1, (node_id,), replicas=replicas, spread=spread)
         self._period_us = period_us
         self._discovery_us = discovery_us
         self._patience_us = patience_us
@@ -121,7 +120,6 @@ class Membership:
         self.completed = 0  # the newest view known to be complete
         self.topics: Callable[[], dict[str, int]] = dict  # managed here -> events so far
         self.heard_topics: dict[str, dict[str, int]] = {}  # member -> what it manages
-        self.departed: dict[str, None] = {}  # who has said goodbye, oldest first
         self.wished_order: tuple[str, ...] | None = None  # the layer's, at whoever may propose it
 
     @property
@@ -359,9 +357,6 @@ class Membership:
         ]
 
     def _forget(self, sender: str, now: int) -> list[Effect]:
-        self.departed[sender] = None
-        if len(self.departed) > self._limits.departed:
-            del self.departed[next(iter(self.departed))]
         self._joining.pop(sender, None)
         view = self.view
         if view is not None and sender in view.members:  # it gave up waiting for its successor
@@ -455,6 +450,7 @@ class Membership:
         self._detector.watch(view.members, now)
         self._joining = {n: at for n, at in self._joining.items() if n not in view.members}
         self._leavers &= set(view.members)
+        self._ready = {m: self._ready[m] for m in view.members if m in self._ready}
         self.heard_topics.clear()
         if self.wished_order is not None and view.order == self.wished_order:
             self.wished_order = None
@@ -507,10 +503,12 @@ class Membership:
             return []
         if pending is not None and now - pending.since < 2 * (self._period_us or 0):
             return []
-        self._round += 1
-        ballot = (self._round, self._node_id)
+        assert self._vote is not None
+        self._round = max(self._round, self._vote.promised[0]) + 1
+        # Promised to oneself, voter or not: after a restart no ballot is used for another view.
+        ballot = self._vote.promised = (self._round, self._node_id)
         self._proposal = _Proposal(ballot, now)
-        return self._to_voters(view, Prepare(view, ballot), now)
+        return [self._store(), *self._to_voters(view, Prepare(view, ballot), now)]
 
     def _to_voters(self, view: View, message: Control, now: int) -> list[Effect]:
         out: list[Effect] = []

@@ -216,11 +216,6 @@ class Replica:
             out += self._letters.popleft()[1]
         return out
 
-    @property
-    def settled(self) -> bool:
-        """Every copy has everything."""
-        return all(acked >= self.held.index for acked in self._acked.values())
-
     def send_whole(self, copy: str) -> list[Effect]:
         held = self.held
         parts = parts_of(_ENCODER.encode(held))
