@@ -11,6 +11,7 @@ import pytest
 
 from unisono.core.effects import Notify
 from unisono.core.events import Event, Status
+from unisono.qos import membership
 from unisono.qos.total_order import messages as msg
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.manager import TopicManager
@@ -19,6 +20,7 @@ from unisono.qos.total_order.subscriber import Subscriber
 from unisono.qos.total_order.survey import Survey
 from unisono.sim.faults import Faults
 from unisono.sim.scenario import Scenario, load_scenario
+from unisono.sim.weather import Chaos
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 Patch = pytest.MonkeyPatch
@@ -170,6 +172,10 @@ def tells_before_a_majority_knows(patch: Patch) -> None:
     patch.setattr(Replica, "count", count)
 
 
+def chooses_views_alone(patch: Patch) -> None:
+    patch.setattr(membership, "majority", lambda count: 1)
+
+
 def forgets_the_disk(patch: Patch) -> None:
     patch.setattr(Replica, "_store_entry", lambda self, entry: [])
 
@@ -229,6 +235,12 @@ CHANGING = _scenario("changing-subscriptions")
 MEMBERS = _scenario("members-come-and-go")
 SWAPS = _scenario("total-order/swaps")
 EVERYTHING = _scenario("total-order/everything")
+CUT_OFF = msgspec.structs.replace(
+    EVERYTHING,
+    faults=Faults(draw=True),
+    chaos=Chaos(partitions=3, one_way=3),
+    subscribers=msgspec.structs.replace(EVERYTHING.subscribers, change_every_s=0.0),
+)
 DISK = _scenario("total-order/disk")
 SMALL_BUFFER = msgspec.structs.replace(PARTIAL, buffer=0)
 PRINTED = msgspec.structs.replace(SMALL_BUFFER, stamps="paper")
@@ -259,6 +271,7 @@ BUGS = {
     "tells before a majority knows": Bug(
         tells_before_a_majority_knows, EVERYTHING, {"numbers", "stuck", "total-order"}
     ),
+    "chooses views alone": Bug(chooses_views_alone, CUT_OFF, {"views", "numbers", "stuck"}),
     "forgets the disk": Bug(forgets_the_disk, DISK, {"losses", "stuck", "numbers", "tagged"}),
     "a new epoch forgets the old": Bug(
         new_epoch_forgets_the_old, SWAPS, {"losses", "stuck", "tagged", "total-order"}

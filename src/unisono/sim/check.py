@@ -86,6 +86,7 @@ class Checks:
         self.losses = Check()
         self.numbers = Check()
         self.copies = Check()
+        self.views = Check()
         self.stuck = Check()
         self.events = 0
         self.deliveries = 0
@@ -143,6 +144,16 @@ class Checks:
         for node, ticket, error in errors:
             self.stuck.violated({"node": node, "ticket": ticket, "error": error})
 
+    def compare_views(self, control: Iterable[dict[str, Any]]) -> None:
+        """Nodes that follow a view of one number follow the same view."""
+        known: dict[str, tuple[str, str]] = {}
+        for row in control:
+            if row["kind"] == "view":
+                number, _, members = row["detail"].partition(": ")
+                other, its = known.setdefault(number, (row["node"], members))
+                if its != members:
+                    self.views.violated({"view": number, "nodes": [other, row["node"]]})
+
     def compare_copies(self, held: Iterable[tuple[str, str, tuple[int, int], bytes]]) -> None:
         """Copies of a manager that have taken the same messages are the same: node, topic, which
         messages, state."""
@@ -176,5 +187,6 @@ class Checks:
             "losses": self.losses,
             "numbers": self.numbers,
             "copies": self.copies,
+            "views": self.views,
             "stuck": self.stuck,
         }

@@ -22,7 +22,7 @@ from unisono.qos.views import View
 from unisono.sim.check import Checks
 from unisono.sim.detector import PatternDetector
 from unisono.sim.faults import fault_layers
-from unisono.sim.scenario import Scenario
+from unisono.sim.scenario import ONLINE, Scenario
 from unisono.sim.verdict import INVALID, VALID, Check, Witness
 from unisono.sim.world import World
 from unisono.trace.files import write_tables
@@ -432,6 +432,7 @@ class _Run:
             round(self.chaos.clock_step_s * 2 * SECOND),
         )
         checks.compare_copies(self._copies())
+        checks.compare_views(self.recorder.tables["control"])
         results = checks.results()
         failures = [
             Failure(self.seed, name, results[name].witness)
@@ -465,9 +466,7 @@ def write_outcome(folder: Path, scenario: Scenario, outcome: Outcome) -> None:
             "scenario": msgspec.to_builtins(scenario),
             "seed": outcome.seed,
             "version": unisono_version(),
-            "promises": [
-                name for name in scenario.promises if name not in ("stuck", "numbers", "copies")
-            ],
+            "promises": [name for name in scenario.promises if name not in ONLINE],
             "settle_us": round(scenario.settle_s * SECOND),
             "trace_sha256": outcome.trace_sha256,
             "verdict": outcome.verdict,

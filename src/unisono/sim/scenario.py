@@ -15,6 +15,7 @@ from unisono.sim.channels import Wan
 from unisono.sim.faults import Faults
 from unisono.sim.weather import Chaos
 
+ONLINE = ("numbers", "copies", "views", "stuck")  # checks of a run that its trace does not allow
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1e6)]
 
@@ -97,7 +98,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """What a run of this scenario must keep, by the names of the checks."""
         kept = ["phantoms"]
         if self.order == "total":
-            kept += ["total-order", "topic-fifo", "duplicates", "numbers", "copies", "stuck"]
+            kept += ["total-order", "topic-fifo", "duplicates", *ONLINE]
         if self.order == "total" and self.stamps == "exact":
             kept.append("global-order")  # printed stamps keep the order of two subscribers only
         if not self.loses_events:

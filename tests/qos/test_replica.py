@@ -1,0 +1,80 @@
+"""Copies of a manager: a majority before anyone is told, no answer to managers of older views."""
+
+from __future__ import annotations
+
+from unisono.core.effects import Effect, Send
+from unisono.core.limits import Limits
+from unisono.qos.membership import Membership
+from unisono.qos.total_order import messages as msg
+from unisono.qos.total_order.layer import TotalOrder
+from unisono.qos.total_order.manager import TopicManager
+from unisono.qos.total_order.order import Orders, TopicOrder, ranking
+from unisono.qos.total_order.replica import Held, Replica
+from unisono.qos.total_order.state import ManagerState
+from unisono.qos.views import NewView, Past, View
+
+NAMES = ("a", "b", "c")
+MANAGER, COPY, _ = ranking("t", NAMES)
+
+
+def request(turn: int) -> msg.RequestStamp:
+    return msg.RequestStamp("t", 1, f"e{turn}", "p", turn)
+
+
+def replica() -> Replica:
+    state = ManagerState("t")
+    manager = TopicManager(state, Orders(TopicOrder()), True, Limits())
+    return Replica(Held(1, 0, state), manager, durable=False)
+
+
+def stamps(leader: Replica) -> list[str]:
+    return [m.event_id for _, m in leader.told() if isinstance(m, msg.StampReady)]
+
+
+def test_letters_wait_for_a_majority() -> None:
+    leader = replica()
+    leader.lead_fresh(("x", "y"))
+    leader.take(request(1))
+    assert stamps(leader) == []
+    leader.copied("x", 1)
+    assert stamps(leader) == ["e1"]
+    leader.copied("y", 1)
+    assert stamps(leader) == []  # told once
+
+
+def test_what_comes_while_a_batch_is_under_way_makes_the_next() -> None:
+    leader = replica()
+    leader.lead_fresh(("x", "y"))
+    sent = [leader.take(request(turn)) for turn in (1, 2, 3)]
+    assert [len(effects) for effects in sent] == [2, 0, 0]
+    copies = [e.message for e in leader.copied("x", 1) if isinstance(e, Send)]
+    assert [(m.index, len(m.entries)) for m in copies if isinstance(m, msg.Copy)] == [(2, 2)] * 2
+
+
+def test_a_copy_that_misses_something_says_so_and_takes_nothing_twice() -> None:
+    copy = replica()
+    first, late = msg.Copy(1, "t", 1, (request(1),)), msg.Copy(1, "t", 2, (request(2),))
+    assert copy.follow(late) is None
+    assert copy.follow(first) == []
+    assert copy.follow(late) == []
+    assert copy.held.index == 2 and copy.held.state.number == 2
+    assert copy.follow(first) == [] and copy.held.index == 2  # a duplicate
+
+
+def answers(effects: object) -> list[Effect]:
+    assert isinstance(effects, list)
+    return [e for e in effects if isinstance(e, Send) and isinstance(e.message, msg.Copied)]
+
+
+def test_a_manager_that_returns_late_gets_no_answer() -> None:
+    """Fencing: the copy follows view 2, so the manager of view 1 never has a majority."""
+    members = Membership(COPY, Limits(), initial=View("bus", 1, NAMES, replicas=3))
+    layer = TotalOrder(COPY, members)
+    layer.start(0)
+    first = msg.Copy(1, "t", 1, (request(1),))
+    assert len(answers(layer.receive(first, MANAGER, 1))) == 1
+    rest = tuple(name for name in NAMES if name != MANAGER)
+    layer.receive(NewView(View("bus", 2, rest, (Past(1, NAMES),), replicas=3)), rest[-1], 2)
+    second = msg.Copy(1, "t", 2, (request(2),))
+    assert answers(layer.receive(second, MANAGER, 3)) == []
+    assert layer.replicas["t"].held.state.number == 1
