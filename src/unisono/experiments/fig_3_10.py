@@ -40,12 +40,7 @@ def claims(table: Table) -> list[Claim]:
 
 
 def plot(table: Table, path: Path) -> None:
-    lines = {
-        "ordering": large.by_size(table, MODEL, "ordering_s"),
-        "event service": large.by_size(table, MODEL, "ens_s"),
-        "total": large.by_size(table, MODEL, "latency_s"),
-    }
-    large.size_plot(lines, "latency (s)", path)
+    large.parts_plot(table, MODEL, path)
 
 
 EXPERIMENT = Experiment(

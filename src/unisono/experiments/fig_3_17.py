@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from unisono.experiments import large_scale as large
 from unisono.experiments.registry import Claim, Experiment, Table
 
 VALUES = (0.1, 0.2, 0.3)
-KINDS = ("paper", "window")  # what the rule counts
-STATIC = "random-static"
-SETTINGS = (STATIC, *(f"{kind}-{value}" for kind in KINDS for value in VALUES))
-
-
-def simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
-    from unisono.sim.columnar.engine import Adaptive
-
-    adaptive = None
-    if setting != STATIC:
-        kind, value = setting.split("-")
-        adaptive = Adaptive(metric="paper" if kind == "paper" else "window", beta=float(value))
-    return large.dynamic_figures(large.dynamic_run(seed, quick, "random", adaptive))
+SETTINGS = large.tuned_settings(VALUES)
 
 
 def claims(table: Table) -> list[Claim]:
     found = []
-    for kind in KINDS:
+    for kind in large.KINDS:
         late = {value: table[f"{kind}-{value}"]["late_latency_s_mean"] for value in VALUES}
         swaps = {value: table[f"{kind}-{value}"]["swaps_mean"] for value in VALUES}
-        random = table[STATIC]["late_latency_s_mean"]
+        random = table[large.STATIC]["late_latency_s_mean"]
         told = ", ".join(f"{late[value]:.1f} s for {value}" for value in VALUES)
         found += [
             large.swaps_claim(f"{kind} counts, beta 0.1", 51.8, swaps[0.1]),
@@ -75,7 +62,7 @@ EXPERIMENT = Experiment(
     measures=large.DYNAMIC_MEASURES,
     seeds=large.SEEDS,
     quick_seeds=large.QUICK_SEEDS,
-    simulate=simulate,
+    simulate=large.tuned_simulate("beta"),
     claims=claims,
     plot=plot,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -148,6 +149,18 @@ def size_plot(lines: Mapping[str, Mapping[int, float]], label: str, path: Path) 
 # Figures 3.16 to 3.20: the adaptive order, event by event.
 
 DYNAMIC_NODES, DYNAMIC_TOPICS, DYNAMIC_HELD = 10_000, 1000, 100
+
+
+def parts_plot(table: Table, model: str, path: Path) -> None:
+    """Ordering and dissemination apart."""
+    lines = {
+        "ordering": by_size(table, model, "ordering_s"),
+        "event service": by_size(table, model, "ens_s"),
+        "total": by_size(table, model, "latency_s"),
+    }
+    size_plot(lines, "latency (s)", path)
+
+
 PER_POINT = 10  # events
 LATE = 100  # events at the end of a run, when the order has adapted
 DYNAMIC_S = 500
@@ -283,6 +296,31 @@ def dynamic_plot(
 
     lines = {setting: curve(table, setting, name, duration_s) for setting in settings}
     curves(lines, "event", label, path, log_y=True)
+
+
+STATIC = "random-static"
+KINDS = ("paper", "window")  # what the rule counts
+
+
+def tuned_settings(values: Sequence[float]) -> tuple[str, ...]:
+    """The static order, and the adaptive one for each value of a parameter, by both counts."""
+    return (STATIC, *(f"{kind}-{value}" for kind in KINDS for value in values))
+
+
+def tuned_simulate(parameter: str) -> Callable[[str, int, bool], Mapping[str, float]]:
+    """Runs of `tuned_settings` of alpha or beta."""
+
+    def simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
+        from unisono.sim.columnar.engine import Adaptive
+
+        adaptive = None
+        if setting != STATIC:
+            kind, value = setting.split("-")
+            rule = Adaptive(metric="paper" if kind == "paper" else "window")
+            adaptive = replace(rule, **{parameter: float(value)})
+        return dynamic_figures(dynamic_run(seed, quick, "random", adaptive))
+
+    return simulate
 
 
 def swaps_claim(which: str, paper: float, swaps: float) -> Claim:
