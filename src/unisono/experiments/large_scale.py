@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unisono.core.entropy import stream
 from unisono.errors import EnvironmentLacks
@@ -317,7 +317,8 @@ def tuned_simulate(parameter: str) -> Callable[[str, int, bool], Mapping[str, fl
         if setting != STATIC:
             kind, value = setting.split("-")
             rule = Adaptive(metric="paper" if kind == "paper" else "window")
-            adaptive = replace(rule, **{parameter: float(value)})
+            changed: dict[str, Any] = {parameter: float(value)}
+            adaptive = replace(rule, **changed)
         return dynamic_figures(dynamic_run(seed, quick, "random", adaptive))
 
     return simulate
