@@ -167,6 +167,43 @@ def test_readers_of_shuffled_arrivals_agree_and_nothing_is_tagged(
 
 
 @given(
+    st.lists(st.sampled_from(TOPICS), max_size=20),
+    st.lists(st.sets(st.sampled_from(TOPICS), min_size=1), min_size=1, max_size=5),
+    st.integers(0, 2**32),
+)
+def test_a_receiver_can_tell_lost_or_late_from_not_for_me(
+    published: list[str], subscribed: list[set[str]], seed: int
+) -> None:
+    """It waits with an event if and only if one that comes before it, on a topic of its own, has
+    not come; never for an event of a topic that it does not subscribe."""
+    rng = Random(seed)
+    bench = Bench(TOPICS, rng)
+    for index, topics in enumerate(subscribed):
+        bench.relate(f"op{index}", topics)
+    bench.run()
+    events = {f"e{index}": topic for index, topic in enumerate(published)}
+    for event_id, topic in events.items():
+        bench.publish(event_id, topic)
+    bench.run()
+    before = bench.before()
+    for topics in subscribed:
+        mine = [event for event, topic in events.items() if topic in topics]
+        rng.shuffle(mine)
+        late = {event for event in mine if rng.random() < 0.2}
+        reader = Reader(tuple(sorted(topics)))
+        for event in mine:
+            if event not in late:
+                reader.arrive(event, events[event], bench.stamps[event])
+        assert set(reader.ids) == {
+            event for event in mine if event not in late and not before[event] & late
+        }
+        for event in late:
+            reader.arrive(event, events[event], bench.stamps[event])
+        assert sorted(reader.ids) == sorted(mine)
+        assert all(status is IN for _, status in reader.notified)
+
+
+@given(
     st.lists(st.sampled_from(TOPICS), max_size=25),
     st.sampled_from([0, 1, 3]),
     st.booleans(),

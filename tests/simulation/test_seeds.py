@@ -30,7 +30,7 @@ def check(name: str, seeds: range, untagged: bool = True) -> None:
 
 
 # With exact stamps, an unbounded buffer and everything delivered nothing is tagged - also while
-# subscriptions, members and the order change, managers crash, and lost messages are asked for again.
+# subscriptions, members and the order change, managers crash, and lost messages are repeated.
 EXACT = {
     "two-topics": 200,
     "partial-subscriptions": 200,

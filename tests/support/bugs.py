@@ -65,12 +65,14 @@ def forgets_predecessors(patch: Patch) -> None:
     create = TopicManager._create
 
     def bad(self: Any, message: msg.RequestStamp) -> None:
-        epoch = self.state.epoch
-        passed, epoch.passed = epoch.passed, {}
+        self.state.epoch.news = {}
         create(self, message)
-        epoch.passed = passed
 
     patch.setattr(TopicManager, "_create", bad)
+
+
+def tells_newcomers_only_what_is_new(patch: Patch) -> None:
+    patch.setattr(TopicManager, "_tell_all", lambda self: None)
 
 
 def does_not_fill(patch: Patch) -> None:
@@ -258,6 +260,9 @@ BUGS = {
     "does not wait for others": Bug(does_not_wait_for_other_topics, PARTIAL, {"tagged"}),
     "does not hold": Bug(does_not_hold, PARTIAL, {"losses", "stuck", "tagged", "total-order"}),
     "forgets predecessors": Bug(forgets_predecessors, LATE_EVENTS, {"tagged"}),
+    "tells newcomers only what is new": Bug(
+        tells_newcomers_only_what_is_new, _scenario("changing-subscriptions"), {"tagged"}
+    ),
     "does not fill": Bug(does_not_fill, PARTIAL, {"losses", "stuck", "tagged", "total-order"}),
     "takes requests as they come": Bug(
         takes_requests_as_they_come, UNORDERED_LINKS, {"topic-fifo"}

@@ -32,14 +32,35 @@ class Bench:
         self.related: set[str] = set()
         self.asked: dict[str, msg.ToTopic] = {}  # event or op -> question without an answer
         self._lossy = lossy
-        self._turn: dict[str, int] = {}
+        self.events: dict[str, list[str]] = {topic: [] for topic in topics}
 
     def publish(self, event_id: str, topic: str) -> None:
-        self._turn[topic] = self._turn.get(topic, 0) + 1
-        self._ask(
-            event_id,
-            msg.RequestStamp(topic, 0, event_id, f"publisher of {topic}", self._turn[topic]),
-        )
+        """Every topic has one publisher, who says which of its stamps have come."""
+        published = self.events[topic]
+        done = next((n for n, e in enumerate(published) if e not in self.stamps), len(published))
+        published.append(event_id)
+        publisher, turn = f"publisher of {topic}", len(published)
+        self._ask(event_id, msg.RequestStamp(topic, 0, event_id, publisher, turn, done))
+
+    def before(self) -> dict[str, set[str]]:
+        """For each event those that its stamp says come before it: whoever follows a topic has also
+        seen what the topic's earlier stamps told."""
+        by_number = {
+            (topic, self.stamps[event][topic]): event
+            for topic, events in self.events.items()
+            for event in events
+        }
+        told: dict[str, dict[str, int]] = {topic: {} for topic in self.events}
+        before = {}
+        for (topic, number), event in sorted(by_number.items()):
+            stamp = self.stamps[event]
+            told[topic].update({t: n for t, n in stamp.items() if self.order.above(topic, t)})
+            before[event] = {
+                by_number[other, n]
+                for other, count in {**stamp, **told[topic], topic: number - 1}.items()
+                for n in range(1, count + 1)
+            }
+        return before
 
     def relate(self, op: str, topics: Iterable[str]) -> None:
         lowest, *above = self.order.upwards(set(topics))

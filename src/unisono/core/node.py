@@ -177,19 +177,23 @@ class Node:
 
     def _out(self, effects: Sequence[Effect], now: int) -> list[Effect]:
         out: list[Effect] = []
-        if not self._records:
-            effects = [effect for effect in effects if type(effect) is not Record]
         if len(effects) > 1:
             effects = sorted(effects, key=attrgetter("rank"))
         for effect in effects:
-            if isinstance(effect, Publish):
-                mine = effect.event.id if effect.event.publisher == self.id else None
-                self._transmit(effect.event.topic, effect.event, mine, now, out)
-            elif isinstance(effect, Send):
+            if isinstance(effect, Send):
                 topic = EVERYONE if effect.to == EVERYONE else inbox(effect.to)
                 self._transmit(topic, effect.message, None, now, out)
+            elif isinstance(effect, Publish):
+                event = effect.event
+                if self._records and event.stamp is not None:
+                    out.append(self._stamp_row(event, now))
+                mine = event.id if event.publisher == self.id else None
+                self._transmit(event.topic, event, mine, now, out)
             elif isinstance(effect, Notify):
                 self._deliver(effect, now, out)
+            elif isinstance(effect, Record):
+                if self._records:
+                    out.append(effect)
             elif isinstance(effect, Done):
                 out.extend(self._subscriptions(effect.ticket, now))
                 if effect.ticket == CLOSE and effect.error is None:
@@ -280,6 +284,18 @@ class Node:
         )
         self._position += 1
         out.append(Deliver(delivery))
+
+    def _stamp_row(self, event: Event, now: int) -> Record:
+        assert event.stamp is not None
+        row = {
+            "event_id": event.id,
+            "topic": event.topic,
+            "number": event.stamp.get(event.topic, 0),
+            "entries": len(event.stamp),
+            "requested_us": event.published_us,
+            "stamped_us": now,
+        }
+        return Record("stamps", row)
 
     def _end(self, topic: str, until_us: int) -> Record:
         return self._row(topic, self._subscribed_from.pop(topic), until_us)

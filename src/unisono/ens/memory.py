@@ -9,6 +9,7 @@ that a reader who sleeps does not stop managers.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from weakref import WeakKeyDictionary
@@ -33,22 +34,32 @@ class Broker:
 class _Lane:
     """Frames on their way to one client, handed over one by one when their delay is over."""
 
-    def __init__(self, on_frame: OnFrame, bound: int) -> None:
+    def __init__(self, on_frame: OnFrame, bound: int | None) -> None:
         self._on_frame = on_frame
-        self._queue: asyncio.Queue[tuple[float, str, bytes]] = asyncio.Queue(bound)
+        self._bound = bound
+        self._frames: deque[tuple[float, str, bytes]] = deque()
+        self._filled = asyncio.Event()
+        self._room = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     async def put(self, due: float, topic: str, frame: bytes) -> None:
-        await self._queue.put((due, topic, frame))
+        while self._bound is not None and len(self._frames) >= self._bound:
+            self._room.clear()
+            await self._room.wait()
+        self._frames.append((due, topic, frame))
+        self._filled.set()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            due, topic, frame = await self._queue.get()
-            wait = due - loop.time()
-            if wait > 0:
-                await asyncio.sleep(wait)
-            await self._on_frame(topic, frame)
+            while self._frames:
+                due, topic, frame = self._frames.popleft()
+                self._room.set()
+                if due and (wait := due - loop.time()) > 0:
+                    await asyncio.sleep(wait)
+                await self._on_frame(topic, frame)
+            self._filled.clear()
+            await self._filled.wait()
 
     async def stop(self) -> None:
         self._task.cancel()
@@ -83,7 +94,7 @@ class MemoryService:
         shared = _brokers.setdefault(asyncio.get_running_loop(), {})
         self._broker = shared.setdefault(self._name, Broker())
         self._broker.clients += 1
-        self._messages = _Lane(on_frame, 0)  # bounded by what publishers may have outstanding
+        self._messages = _Lane(on_frame, None)  # bounded by what publishers may have outstanding
         self._events = _Lane(on_frame, _QUEUE_FRAMES)
 
     async def publish(self, topic: str, frame: bytes) -> None:

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 
 from unisono.core.effects import (
     CancelTimer,
@@ -34,14 +35,14 @@ from unisono.core.limits import RESERVED
 from unisono.core.node import CLOSE, JOIN, Node
 from unisono.ens.base import EventService
 from unisono.errors import BusClosed, EnvironmentLacks, NotAcknowledged, UnisonoError
+from unisono.net.bundle import bundles, frames_of
 from unisono.net.disk import Disk
 from unisono.trace.memory import Recorder
 
 log = logging.getLogger("unisono")
 
-_LANE_FRAMES = (
-    1 << 16
-)  # messages waiting to go out: further ones are dropped, links send them again
+_LANE_FRAMES = 1 << 16  # messages waiting to go out: further ones are dropped, and asked for again
+_BUNDLED = 256  # messages handed to the bus at a time
 _CONFIRM_FRAMES = 256  # events handed to the bus before asking whether it has taken them
 _TROUBLES = 1000  # remembered for the application; older ones are forgotten
 
@@ -171,7 +172,9 @@ class Runtime:
         if self.failure is not None:
             return
         try:  # as _told(), without the cost of a context manager a frame
-            self.carry(self.node.frame(topic, frame, self.now()))
+            now = self.now()
+            for part in frames_of(frame):
+                self.carry(self.node.frame(topic, part, now))
         except Exception as error:
             self._tell(error)
 
@@ -304,21 +307,34 @@ class Runtime:
             while self._messages:
                 item = self._messages[0]
                 if isinstance(item, Transmit):
-                    await self._service.publish(item.topic, item.frame)
-                elif isinstance(item, Subscribe):
-                    for topic in item.topics:
+                    await self._send_messages()
+                    continue
+                for topic in item.topics:
+                    if isinstance(item, Subscribe):
                         await self._service.subscribe(topic)
-                    if item.ticket is not None:
-                        self.carry(self.node.effective(item.ticket, self.now()))
-                else:
-                    for topic in item.topics:
+                    else:
                         await self._service.unsubscribe(topic)
-                    if item.ticket is not None:
-                        self.carry(self.node.effective(item.ticket, self.now()))
+                if item.ticket is not None:
+                    self.carry(self.node.effective(item.ticket, self.now()))
                 self._messages.popleft()
             self._lane_empty.set()
             self._wake_messages.clear()
             await self._wake_messages.wait()
+
+    async def _send_messages(self) -> None:
+        """Those in line up to the next change of a subscription; together if to the same place."""
+        waiting: dict[str, list[bytes]] = {}
+        count = 0
+        for item in islice(self._messages, _BUNDLED):
+            if not isinstance(item, Transmit):
+                break
+            waiting.setdefault(item.topic, []).append(item.frame)
+            count += 1
+        for topic, frames in waiting.items():
+            for frame in bundles(frames, self._service.max_frame_bytes):
+                await self._service.publish(topic, frame)
+        for _ in range(count):
+            self._messages.popleft()
 
     async def _run_events(self) -> None:
         while True:

@@ -224,7 +224,7 @@ class TotalOrder(Layer):
         if isinstance(message, _Look):
             return [*self._change_epoch(now), *self.members.propose(now)]
         if isinstance(message, msg.StampReady):
-            self.publisher.stamped(message, now)
+            self.publisher.stamped(message)
         elif isinstance(message, msg.Refused):
             self.publisher.refused(message)
         elif isinstance(message, msg.Related):
@@ -273,16 +273,13 @@ class TotalOrder(Layer):
                 post.to_topic(message)
                 return ()
             replica = self._begin_fresh(topic)
-        if replica is None or not replica.serving or self._too_early(replica, message):
+        if replica is None or not replica.serving:
             self._parking.for_topic(message)
             return ()
+        if getattr(message, "epoch", 0) > replica.held.state.epoch.number:
+            self._parking.for_topic(message)  # of an epoch that the manager has not begun
+            return ()
         return self._submit(replica, message)
-
-    @staticmethod
-    def _too_early(replica: Replica, message: msg.ToTopic) -> bool:
-        """Of an epoch that the manager has not begun."""
-        epoch = getattr(message, "epoch", 0)
-        return bool(epoch > replica.held.state.epoch.number)
 
     def _submit(self, replica: Replica, message: msg.ToTopic) -> Sequence[Effect]:
         effects = replica.take(message)

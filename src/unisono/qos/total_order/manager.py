@@ -12,7 +12,8 @@ clique.
 
 Exact stamps. A stamp holds, for the event's own topic, its number; for each topic above, how many
 of its events come before; for each related topic below, how many had passed by this manager when
-the number was given (predecessor entries). *Causal hold*: a manager adds its number only after
+the number was given (predecessor entries; only those that changed since the topic's stamp before,
+which whoever follows the topic has seen). *Causal hold*: a manager adds its number only after
 everything that the stamp already counts, of topics related to its own, has passed by; events of one
 topic never overtake each other. Invariant: `passed[w]` is the highest number of the lower topic w
 that this manager has stamped; all smaller ones have passed too, or were numbered before the
@@ -162,12 +163,11 @@ class TopicManager:
     def _create(self, message: RequestStamp) -> None:
         state, epoch = self.state, self.state.epoch
         state.turns[message.publisher] = message.turn
-        free = self._complete_upto()
         state.number += 1
         stamp: Stamp = {state.topic: state.number}
-        if self._exact and epoch.passed:
-            bases = epoch.bases
-            stamp.update({w: count for w, count in epoch.passed.items() if count > bases[w]})
+        if epoch.news:
+            stamp.update(epoch.news)
+            epoch.news = {}
         if epoch.number:
             stamp[EPOCH] = epoch.number
         path = tuple(epoch.group)
@@ -180,12 +180,17 @@ class TopicManager:
             message.publisher,
             stamp,
             path[1:],
-            free,
+            state.complete,
         )
         state.own[state.number] = partial
         state.unfinished.setdefault(message.publisher, {})[message.turn] = state.number
         self.handled.append(state.topic)
         self._forward(partial)
+
+    def _tell_all(self) -> None:
+        """Someone will follow this topic from its next stamp on: it has all predecessor entries."""
+        epoch = self.state.epoch
+        epoch.news = {w: count for w, count in epoch.passed.items() if count > epoch.bases[w]}
 
     def _forward(self, partial: FillStamp, pulled: int = 0) -> None:
         if pulled:
@@ -210,17 +215,16 @@ class TopicManager:
         unfinished = state.unfinished.get(publisher)
         if unfinished is None:
             return
-        while unfinished and (turn := next(iter(unfinished))) <= done:
-            del state.own[unfinished.pop(turn)]
+        turn = done
+        while (number := unfinished.pop(turn, None)) is not None:  # they follow each other
+            del state.own[number]
+            turn -= 1
         if not unfinished:
             del state.unfinished[publisher]
+        while state.complete < state.number and state.complete + 1 not in state.own:
+            state.complete += 1
         if state.old:
             self._forget_old()
-
-    def _complete_upto(self) -> int:
-        """All stamps of this topic up to here are with their publishers."""
-        own = self.state.own
-        return next(iter(own)) - 1 if own else self.state.number
 
     # Stamps of lower topics.
 
@@ -235,36 +239,35 @@ class TopicManager:
         if epoch is None:
             return  # all its stamps are with their publishers
         lower = message.event_topic
-        if lower not in message.stamp or state.topic in (lower, *message.path):
-            self._refuse(message, "impossible stamp or path")
+        number = message.stamp.get(lower)
+        if number is None or lower == state.topic:
+            self._refuse(message, "impossible stamp")
             return
-        if epoch is state.epoch and not (
-            self._all_above(message.path) and self._order.above(state.topic, lower)
-        ):
+        if epoch is state.epoch and not self._upwards(lower, message.path):
             self._refuse(message, "not from below, or a path that is not upwards")
             return
         if message.free:
             self._free(lower, message.free)
-        number = message.stamp[lower]
-        kept = epoch.kept.get(lower, {}).get(number)
-        if kept is not None:
+        passed = epoch.passed.get(lower, -2)  # nothing, not even -1 + 1, follows what is unrelated
+        if number == passed + 1 and not epoch.held and self._may_pass(epoch, message):
+            self._stamp(epoch, message)
+            self._passed_on(epoch)
+        elif (kept := epoch.kept.get(lower, {}).get(number)) is not None:
             self._forward(kept, message.pulled)  # asked again
         elif not self._exact:
             self._stamp(epoch, message)
-        elif number <= epoch.passed.get(lower, -1):
+        elif number <= passed:
             return  # a late duplicate
         elif number in epoch.held.get(lower, ()):
             self._pull_for(epoch, message)
-        elif (
-            not epoch.held
-            and epoch.passed.get(lower) == number - 1
-            and self._may_pass(epoch, message)
-        ):
-            self._stamp(epoch, message)
-            self._passed_on(epoch)
         else:
             epoch.held.setdefault(lower, {})[number] = message
             self._release(epoch)
+
+    def _upwards(self, lower: str, path: tuple[str, ...]) -> bool:
+        """Does the way lead up here? The managers above look at the rest of it."""
+        order, topic = self._order, self.state.topic
+        return order.above(topic, lower) and (not path or order.above(path[0], topic))
 
     def _release(self, epoch: Epoch) -> None:
         """Stamp what waits, as long as one becomes free."""
@@ -303,7 +306,7 @@ class TopicManager:
         lower = message.event_topic
         number = message.stamp[lower]
         if self._exact:
-            epoch.passed[lower] = number
+            epoch.passed[lower] = epoch.news[lower] = number
         count = state.number if epoch.final < 0 else epoch.final
         path = message.path
         partial = FillStamp(
@@ -323,12 +326,13 @@ class TopicManager:
 
     def _free(self, lower: str, upto: int) -> None:
         """The stamps of a lower topic up to here are with their publishers."""
-        for epoch in (self.state.epoch, *self.state.old.values()):
-            kept = epoch.kept.get(lower)
-            while kept and (first := next(iter(kept))) <= upto:
-                del kept[first]
-            if kept is not None and not kept:
-                del epoch.kept[lower]
+        kept = self.state.epoch.kept.get(lower)
+        number = upto
+        while kept and kept.pop(number, None) is not None:  # they follow each other
+            number -= 1
+        for epoch in self.state.old.values():
+            for number in [n for n in epoch.kept.get(lower, ()) if n <= upto]:
+                del epoch.kept[lower][number]
 
     def _pull_for(self, epoch: Epoch, message: FillStamp) -> None:
         """A stamp that waits here was sent again: ask for the first that it waits for."""
@@ -484,6 +488,7 @@ class TopicManager:
             groups = {topic: state.epoch.group.get(topic, new) for topic in state.union}
             answers = [topic for topic in state.union if topic not in state.epoch.group]
             state.epoch.group = groups
+            self._tell_all()
             state.base, state.answers = new, answers
             self._ask_again()
             return
@@ -520,6 +525,7 @@ class TopicManager:
     def ask_start(self, message: AskStart) -> None:
         start = Start(self.state.topic, self.state.number, message.op)
         self._to_node(message.subscriber, start)
+        self._tell_all()
 
     def _expects(self, epoch: int, op: str) -> bool:
         return self._current(epoch) and bool(self.state.relating) and self.state.op == op
@@ -541,13 +547,8 @@ class TopicManager:
             epoch.final = state.number
             state.relating, state.union, state.answers, state.op = [], [], [], ""
             state.draining, state.drains, state.telling = [], [], False
-            state.closing = Closing(
-                state.topic,
-                epoch.number,
-                epoch.final,
-                tuple(map(tuple, state.sets)),
-                dict(epoch.group),
-            )
+            sets, group = tuple(map(tuple, state.sets)), dict(epoch.group)
+            state.closing = Closing(state.topic, epoch.number, epoch.final, sets, group)
             state.sets = []
         if state.closing is not None and state.closing.epoch == message.epoch:
             self._to_node(HOST, state.closing)
@@ -579,6 +580,7 @@ class TopicManager:
             bases=dict.fromkeys(lower_ends, -1),
             passed=lower_ends,
         )
+        self._tell_all()
         self.state.sets = [list(others) for others in message.sets]
 
     def _forget_old(self) -> None:
@@ -588,7 +590,7 @@ class TopicManager:
         needed = state.epoch.number if first is None else first.epoch
         for number in list(state.old):
             epoch = state.old[number]
-            if number >= needed or epoch.kept or epoch.held:
+            if number >= needed or any(epoch.kept.values()) or epoch.held:
                 return
             if number >= state.epoch.number - _OLD_EPOCHS // 2 and epoch.passed:
                 return  # stamps may still come

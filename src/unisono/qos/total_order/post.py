@@ -41,7 +41,7 @@ class Post:
         if not self.members:
             self.unplaced.append(message)
             return
-        node = self.manager_of(message.topic)
+        node = place(message.topic, self.members) if self.spread else self.members[0]
         if node == self.node_id:
             self.local.append(message)
             return

@@ -13,7 +13,7 @@ from itertools import islice
 
 import msgspec
 
-from unisono.core.effects import CancelTimer, Done, Publish, Record, SetTimer
+from unisono.core.effects import CancelTimer, Done, Publish, SetTimer
 from unisono.core.events import Event
 from unisono.core.limits import Limits
 from unisono.qos.total_order.messages import Confirm, Refused, RequestStamp, StampReady
@@ -36,7 +36,7 @@ class Publisher:
         self._retry_us = retry_us
         self._retrying = False
         self._turns: dict[str, int] = {}
-        self._waiting: dict[str, dict[int, None]] = {}  # topic -> turns whose stamp has not come
+        self._waiting: dict[str, set[int]] = {}  # topic -> turns whose stamp has not come
         self._told: dict[str, int] = {}  # topic -> up to which turn its manager knows
         self._outgoing: dict[str, tuple[Event, int]] = {}  # in publishing order, with their turns
         self._overdue: set[str] = set()  # reported as not acknowledged, still welcome
@@ -59,7 +59,7 @@ class Publisher:
         if not self._retrying and self._retry_us is not None:
             self._retrying = True
             self._post.do(SetTimer(RETRY_TIMER, now + self._retry_us))
-        self._waiting.setdefault(topic, {})[turn] = None
+        self._waiting.setdefault(topic, set()).add(turn)
         done = self._told[topic] = self._done(topic)
         self._post.to_topic(
             RequestStamp(topic, self._post.view, event.id, event.publisher, turn, done)
@@ -67,8 +67,10 @@ class Publisher:
 
     def _done(self, topic: str) -> int:
         """All stamps up to this turn have come."""
-        waiting = self._waiting.get(topic)
-        return next(iter(waiting)) - 1 if waiting else self._turns.get(topic, 0)
+        done, turns, waiting = self._told.get(topic, 0), self._turns[topic], self._waiting[topic]
+        while done < turns and done + 1 not in waiting:
+            done += 1
+        return done
 
     def retry_timer(self, now: int) -> None:
         """Ask again for what has not come; tell managers what has."""
@@ -103,7 +105,7 @@ class Publisher:
             self._retrying = False
             self._post.do(CancelTimer(RETRY_TIMER))
 
-    def stamped(self, message: StampReady, now: int) -> None:
+    def stamped(self, message: StampReady) -> None:
         event, turn = self._outgoing.get(message.event_id, (None, 0))
         if event is None:
             return  # a duplicate
@@ -111,15 +113,6 @@ class Publisher:
             self._post.refuse(message, "stamp without the event's topic")
             return
         self._forget(event, turn)
-        row = {
-            "event_id": event.id,
-            "topic": event.topic,
-            "number": message.stamp[event.topic],
-            "entries": len(message.stamp),
-            "requested_us": event.published_us,
-            "stamped_us": now,
-        }
-        self._post.do(Record("stamps", row))
         self._post.do(Publish(msgspec.structs.replace(event, stamp=message.stamp)))
 
     def refused(self, message: Refused) -> None:
@@ -131,10 +124,7 @@ class Publisher:
     def _forget(self, event: Event, turn: int) -> None:
         del self._outgoing[event.id]
         self._overdue.discard(event.id)
-        waiting = self._waiting[event.topic]
-        waiting.pop(turn, None)
-        if not waiting:
-            del self._waiting[event.topic]
+        self._waiting[event.topic].discard(turn)
 
     def timer(self, now: int) -> None:
         """Report what has waited too long; it still goes out if its stamp comes."""

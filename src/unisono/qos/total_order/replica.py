@@ -103,6 +103,7 @@ class Replica:
 
     def __init__(self, held: Held, manager: TopicManager, durable: bool) -> None:
         self.held = held
+        self.topic = held.state.topic
         self.manager = manager
         self.serving = False  # this is the manager, and a majority has its state
         self._durable = durable
@@ -115,10 +116,6 @@ class Replica:
         self._due = 0  # what copies should have confirmed by the next `again`
         self._committed = 0
         self._letters: deque[tuple[int, list[Letter]]] = deque()  # not yet told
-
-    @property
-    def topic(self) -> str:
-        return self.held.state.topic
 
     # As the manager.
 
@@ -211,6 +208,8 @@ class Replica:
 
     def told(self) -> list[Letter]:
         """The letters that may go out now."""
+        if len(self._letters) == 1 and self._letters[0][0] <= self._committed:
+            return self._letters.popleft()[1]
         out: list[Letter] = []
         while self._letters and self._letters[0][0] <= self._committed:
             out += self._letters.popleft()[1]

@@ -18,6 +18,7 @@ class Epoch(msgspec.Struct):
     bases: dict[str, int] = {}  # related topics below -> numbers above this pass by here
     announced: list[str] = []  # related topics below whose base is not known yet
     passed: dict[str, int] = {}  # as bases -> highest number that has passed, or the base
+    news: dict[str, int] = {}  # those of `passed` that the next stamp of this topic tells
     held: dict[str, dict[int, FillStamp]] = {}  # lower topic -> number -> stamp that waits
     kept: dict[str, dict[int, FillStamp]] = {}  # lower topic -> number -> stamp as it went on
 
@@ -27,6 +28,7 @@ class ManagerState(msgspec.Struct):
 
     topic: str
     number: int = 0
+    complete: int = 0  # all stamps of this topic up to here are with their publishers
     epoch: Epoch = msgspec.field(default_factory=Epoch)
     old: dict[int, Epoch] = {}  # closed epochs whose stamps may be on their way
     closing: Closing | None = None  # how the epoch before ended

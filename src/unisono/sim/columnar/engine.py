@@ -252,6 +252,7 @@ def _tables(plan: Plan, base: Words) -> Tables:
     manager = filled(MANAGER, topics, first=NONE, last=NONE)
     manager["node"] = plan.network.manager
     square = (topics, topics + 1) if exact else (1, 1)
+    cube = (1, topics, topics) if exact else (1, 1, 1)
     held = filled(HELD, *square, first=NONE, last=NONE, next=topics, prev=topics)
     tables = Tables(
         run,
@@ -259,7 +260,8 @@ def _tables(plan: Plan, base: Words) -> Tables:
         np.full((plan.publications[0].size, topics), NONE, np.int32),
         manager,
         np.zeros((1, topics), np.int32),
-        np.zeros((1, topics, topics) if exact else (1, 1, 1), np.int32),
+        np.zeros(cube, np.int32),
+        np.zeros(cube, np.int32),
         held,
         np.full(chosen.window if chosen else 1, NONE, np.int32),
         filled(TALLY, topics),

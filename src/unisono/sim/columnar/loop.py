@@ -72,6 +72,7 @@ def go(
     manager: Table,
     number: Matrix,
     passed: Cube,
+    counted: Cube,
     held: Table,
     ring: Ints,
     tally: Table,
@@ -124,8 +125,8 @@ def go(
                 hop = next_hop(ids, at, run[0].coordinator)
                 send(due, first, last, queue, link, key, delay_us, net, ANSWER, what, at, hop, now)
             leaving, asking = _handle(
-                run, event, stamp, manager, number, passed, held, place, related, root, tree, work,
-                here, at, now,
+                run, event, stamp, manager, number, passed, counted, held, place, related, root,
+                tree, work, here, at, now,
             )  # fmt: skip
             for index in range(asking):
                 asks = work[ASKING, index]
@@ -217,6 +218,7 @@ def _handle(
     manager: Table,
     number: Matrix,
     passed: Cube,
+    counted: Cube,
     held: Table,
     place: Table,
     related: Words,
@@ -248,7 +250,7 @@ def _handle(
             if has_to_wait(run, event, manager, place, one):
                 continue
         if event[one].stage in (REQUEST, WAITED):
-            create(run, event, stamp, manager, number, passed, one)
+            create(run, event, stamp, manager, number, passed, counted, one)
             work[FREED, 0] = one
             count = 1
         else:

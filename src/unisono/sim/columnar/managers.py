@@ -45,9 +45,10 @@ def create(
     manager: Table,
     number: Matrix,
     passed: Cube,
+    counted: Cube,
     new: int,
 ) -> None:
-    """Number the event and write down what has passed by."""
+    """Number the event and write down what has passed by since the topic's last one."""
     topic = event[new].topic
     epoch = manager[topic].epoch
     manager[topic].own += 1
@@ -60,8 +61,8 @@ def create(
     stamp[new, topic] = number[epoch, topic]
     if run[0].exact:
         for lower in range(stamp.shape[1]):
-            if passed[epoch, topic, lower] > 0:
-                stamp[new, lower] = passed[epoch, topic, lower]
+            if passed[epoch, topic, lower] > counted[epoch, topic, lower]:
+                stamp[new, lower] = counted[epoch, topic, lower] = passed[epoch, topic, lower]
 
 
 @compiled

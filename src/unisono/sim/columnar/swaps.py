@@ -196,7 +196,7 @@ def _more_epochs(tables: Tables) -> Tables:
     """Room for twice as many."""
     wanted = ["place", "number"]
     if tables.run[0]["exact"]:
-        wanted += ["related", "passed"]
+        wanted += ["related", "passed", "counted"]
     return tables._replace(
         **{
             name: np.concatenate((getattr(tables, name), np.zeros_like(getattr(tables, name))))

@@ -119,6 +119,7 @@ class Tables(NamedTuple):
     manager: Table
     number: Matrix  # by epoch and topic
     passed: Cube  # by epoch, topic and lower topic; exact stamps only
+    counted: Cube  # likewise: up to where a stamp of the topic has said so
     held: Table  # by topic and lower topic; exact stamps only
     ring: Ints  # the topics of the last events, as the coordinator knows them; recent metric only
     tally: Table
