@@ -136,7 +136,7 @@ def test_no_message_raises(messages: list[Control | Event], buffer: int | None) 
         views_.Leave(),
         msg.Copy(1, "t", 1, ()),
         msg.Copied(1, "t", 99),
-        msg.Adopt(1, "t", 0, 1, b"garbage"),
+        msg.Adopt(1, "t", 0, 0, 1, b"garbage"),
         views_.NewView(views_.View("me", 2, ())),
         views_.NewView(views_.View("me", 2, ("evil",))),
     ],

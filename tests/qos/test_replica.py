@@ -9,7 +9,7 @@ from unisono.qos.total_order import messages as msg
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.manager import TopicManager
 from unisono.qos.total_order.order import Orders, TopicOrder, ranking
-from unisono.qos.total_order.replica import Held, Replica
+from unisono.qos.total_order.replica import Held, Parts, Replica
 from unisono.qos.total_order.state import ManagerState
 from unisono.qos.views import NewView, Past, View
 
@@ -49,6 +49,63 @@ def test_what_comes_while_a_batch_is_under_way_makes_the_next() -> None:
     assert [len(effects) for effects in sent] == [2, 0, 0]
     copies = [e.message for e in leader.copied("x", 1) if isinstance(e, Send)]
     assert [(m.index, len(m.entries)) for m in copies if isinstance(m, msg.Copy)] == [(2, 2)] * 2
+
+
+def test_a_long_queue_reaches_the_copies_whole_and_in_order() -> None:
+    leader, copy = replica(), replica()
+    leader.lead_fresh(("x",))
+    sent = [effect for turn in range(1, 3001) for effect in leader.take(request(turn))]
+    for _ in range(3):
+        for effect in sent:
+            assert isinstance(effect, Send) and isinstance(effect.message, msg.Copy)
+            assert copy.follow(effect.message) == []
+        sent = leader.copied("x", copy.held.index)
+    assert sent == [] and len(stamps(leader)) == 3000
+    assert copy.held == leader.held
+
+
+def test_a_copy_that_lags_is_sent_what_it_lacks_or_everything() -> None:
+    leader, copy = replica(), replica()
+    leader.lead_fresh(("x", "y"))
+    for turn in range(1, 301):
+        leader.take(request(turn))
+        leader.copied("x", turn)
+    leader.again()  # what was under way has its time
+    for effect in leader.again():
+        assert isinstance(effect, Send) and effect.to == "y"
+        assert isinstance(effect.message, msg.Copy)
+        copy.follow(effect.message)
+    assert copy.held == leader.held
+    for turn in range(301, 1001):
+        leader.take(request(turn))
+        leader.copied("x", turn)
+    leader.copied("y", copy.held.index)
+    leader.again()
+    assert {type(e.message) for e in leader.again() if isinstance(e, Send)} == {msg.Adopt}
+
+
+def test_asking_again_leaves_nothing_behind() -> None:
+    """What is taken while a batch is under way goes out with its confirmation, whenever a period
+    ends (once it waited for the next period)."""
+    leader = replica()
+    leader.lead_fresh(("x",))
+    leader.take(request(1))
+    leader.take(request(2))
+    assert leader.again() == []
+    sent = [e.message for e in leader.copied("x", 1) if isinstance(e, Send)]
+    assert [(m.index, len(m.entries)) for m in sent if isinstance(m, msg.Copy)] == [(2, 1)]
+
+
+def test_parts_of_two_states_are_not_put_together() -> None:
+    parts = Parts()
+    older, newer = (
+        [msg.Adopt(1, "t", index, n, 2, b"%d" % index) for n in (0, 1)] for index in (3, 4)
+    )
+    assert parts.whole("a", older[0]) is None
+    assert parts.whole("a", newer[1]) is None
+    assert parts.whole("a", older[1]) is None
+    assert parts.whole("b", newer[0]) is None
+    assert parts.whole("a", newer[0]) == b"44"
 
 
 def test_a_copy_that_misses_something_says_so_and_takes_nothing_twice() -> None:

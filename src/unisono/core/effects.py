@@ -21,7 +21,7 @@ RANK_LISTEN = 2
 RANK_ACT = 3
 
 
-class Effect(msgspec.Struct, frozen=True):
+class Effect(msgspec.Struct, frozen=True, gc=False):
     """Base of all effects."""
 
     rank: ClassVar[int] = RANK_ACT

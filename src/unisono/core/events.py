@@ -33,7 +33,7 @@ class Status(StrEnum):
     DUPLICATE = schema.DUPLICATE
 
 
-class Event(msgspec.Struct, frozen=True, array_like=True, tag="event"):
+class Event(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="event"):
     """One publication on its way."""
 
     id: str
@@ -45,11 +45,11 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag="event"):
     stamp: Stamp | None = None
 
 
-class Control(msgspec.Struct, frozen=True, array_like=True):
+class Control(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Base of the messages that layers of different nodes exchange. Subclasses set a tag."""
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One notification as the application sees it."""
 
     topic: str

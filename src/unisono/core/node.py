@@ -140,7 +140,9 @@ class Node:
 
     def frame(self, topic: str, frame: bytes, now: int) -> list[Effect]:
         """A frame has come from the event service."""
-        return self._arrive(len(self.frame_layers), topic, frame, now)
+        if self.frame_layers:
+            return self._arrive(len(self.frame_layers), topic, frame, now)
+        return self._take(topic, frame, now)
 
     def timer(self, key: str, now: int) -> list[Effect]:
         kind, _, rest = key.partition(SEPARATOR)
@@ -243,6 +245,10 @@ class Node:
                 index - 1, self.frame_layers[index - 1].notify(topic, frame, now), now, out
             )
             return out
+        return self._take(topic, frame, now)
+
+    def _take(self, topic: str, frame: bytes, now: int) -> list[Effect]:
+        """A frame has come up to the wire format."""
         try:
             sender, message = self.codec.decode(frame)
         except Rejected as rejected:

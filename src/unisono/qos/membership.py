@@ -110,6 +110,7 @@ class Membership:
         self._vote: Vote | None = None
         if stored is not None:
             self._vote = msgspec.msgpack.decode(stored, type=Vote)
+        self.view: View | None = self._vote.view if self._vote is not None else None
         self._detector = Detector(node_id, period_us)
         self._ready: dict[str, int] = {}  # member -> the newest view in which it is ready
         self._joining: dict[str, int] = {}  # newcomer -> when it last said Hello
@@ -121,10 +122,6 @@ class Membership:
         self.topics: Callable[[], dict[str, int]] = dict  # managed here -> events so far
         self.heard_topics: dict[str, dict[str, int]] = {}  # member -> what it manages
         self.wished_order: tuple[str, ...] | None = None  # the layer's, at whoever may propose it
-
-    @property
-    def view(self) -> View | None:
-        return self._vote.view if self._vote is not None else None
 
     def is_ready(self, member: str) -> bool:
         """Whether all managers of this member have arrived in the present view."""
@@ -446,6 +443,7 @@ class Membership:
 
     def _install(self, view: View, now: int) -> list[Effect]:
         self._vote = Vote(view)
+        self.view = view
         self._proposal = None
         self._detector.watch(view.members, now)
         self._joining = {n: at for n, at in self._joining.items() if n not in view.members}

@@ -11,6 +11,7 @@ from unisono.sim.scenario import Scenario
 from unisono.sim.verdict import INVALID, VALID
 
 FAILURES_KEPT = 100
+INVARIANT = "invariant"  # the name of a check that fails when the protocol's own assertions do
 
 
 class Totals(msgspec.Struct):
@@ -43,7 +44,11 @@ def run_totals(scenario: Scenario, seeds: range) -> Totals:
     """Run these seeds."""
     total = Totals()
     for seed in seeds:
-        outcome = run_scenario(scenario, seed)
+        try:
+            outcome = run_scenario(scenario, seed)
+        except AssertionError as error:
+            total.add(_broken(seed, error))
+            continue
         one = Totals(invalid=bool(outcome.failures), hashes=[outcome.trace_sha256])
         for name in ("events", "deliveries", "tagged", "skipped"):
             setattr(one, name, getattr(outcome, name))
@@ -52,6 +57,14 @@ def run_totals(scenario: Scenario, seeds: range) -> Totals:
             one.failures = outcome_json(outcome)["failures"]
         total.add(one)
     return total
+
+
+def _broken(seed: int, error: AssertionError) -> Totals:
+    """An invariant inside the protocol stopped the run."""
+    witness = {"seed": seed, "error": str(error) or "an assertion without a text"}
+    check = {"verdict": INVALID, "violations": 1, "witness": witness}
+    failure = {"seed": seed, "check": INVARIANT, "witness": witness}
+    return Totals(invalid=1, hashes=[INVARIANT], checks={INVARIANT: check}, failures=[failure])
 
 
 def _add_checks(checks: dict[str, dict[str, Any]], outcome: Outcome) -> None:

@@ -121,6 +121,8 @@ class TotalOrder(Layer):
         if members.view is not None:  # from the disk
             self._orders.follow(members.view)
         for held, entries in load_held(stored or {}):
+            if held.state.epoch.number not in self._orders:
+                continue  # others hold the topic: an epoch opens when all topics are in the last
             replica = self.replicas[held.state.topic] = self._replica(held)
             replica.load(entries)
 
@@ -180,9 +182,7 @@ class TotalOrder(Layer):
         """Its publisher did not choose total order for the topic: said, not guessed at."""
         kind = "without a stamp"
         self.subscriber.ignored[kind] += 1
-        text = (
-            f"{event.publisher} publishes on {event.topic!r} without order; {event.id} is left out"
-        )
+        text = f"{event.id} is left out: {event.publisher} publishes {event.topic!r} without order"
         return (self._post.row("faults", kind, event.id, now), Trouble(text))
 
     def effective(self, ticket: str, now: int) -> Effects:
@@ -279,7 +279,9 @@ class TotalOrder(Layer):
         if getattr(message, "epoch", 0) > replica.held.state.epoch.number:
             self._parking.for_topic(message)  # of an epoch that the manager has not begun
             return ()
-        return self._submit(replica, message)
+        effects = replica.take(message)
+        self._mail(replica)
+        return effects
 
     def _submit(self, replica: Replica, message: msg.ToTopic) -> Sequence[Effect]:
         effects = replica.take(message)
@@ -312,7 +314,7 @@ class TotalOrder(Layer):
         post, members = self._post, self.members
         quiet = members.view is self._view and members.completed == self._completed
         if quiet and not post.local and not post.refused and not self._closing:
-            return [*effects, *post.collect()]
+            return [*effects, *post.collect()] if effects else post.collect()
         out = list(effects)
         while True:
             if post.local:
@@ -540,9 +542,10 @@ class TotalOrder(Layer):
             for topic in sorted(self._epochs.mentioned - self.led.keys()):
                 if self._post.manager_of(topic) == self._post.node_id:
                     self._begin_fresh(topic)
-            for topic, entry in self._epochs.next_entries(self.led):
-                out += self._submit(self.led[topic], entry)
-            out += self._epochs.report(self.led)
+            for _ in range(2):  # the report may be the last word that the opening waits for
+                for topic, entry in self._epochs.next_entries(self.led):
+                    out += self._submit(self.led[topic], entry)
+                out += self._epochs.report(self.led)
             if not self._epochs.done(self.led):
                 return out
         out += self.members.set_ready(now)

@@ -193,12 +193,13 @@ class TopicManager:
         epoch.news = {w: count for w, count in epoch.passed.items() if count > epoch.bases[w]}
 
     def _forward(self, partial: FillStamp, pulled: int = 0) -> None:
-        if pulled:
-            partial = msgspec.structs.replace(partial, pulled=pulled)
-        if partial.topic:
-            self._to_topic(partial)
+        if not partial.topic:
+            ready = StampReady(partial.event_id, partial.stamp)
+            self._letters.append((partial.publisher, ready))
+        elif pulled:
+            self._letters.append((None, msgspec.structs.replace(partial, pulled=pulled)))
         else:
-            self._to_node(partial.publisher, StampReady(partial.event_id, partial.stamp))
+            self._letters.append((None, partial))
 
     def _stamp_again(self, publisher: str, turn: int) -> None:
         """The publisher still waits: its stamp, or a part of its way, was lost."""
@@ -243,15 +244,16 @@ class TopicManager:
         if number is None or lower == state.topic:
             self._refuse(message, "impossible stamp")
             return
-        if epoch is state.epoch and not self._upwards(lower, message.path):
-            self._refuse(message, "not from below, or a path that is not upwards")
+        passed = epoch.passed.get(lower, -2)  # no number follows what is not related
+        if passed < -1 and epoch is state.epoch and not self._order.above(state.topic, lower):
+            self._refuse(message, "not from below")
             return
         if message.free:
             self._free(lower, message.free)
-        passed = epoch.passed.get(lower, -2)  # nothing, not even -1 + 1, follows what is unrelated
         if number == passed + 1 and not epoch.held and self._may_pass(epoch, message):
             self._stamp(epoch, message)
-            self._passed_on(epoch)
+            if state.drains or state.old:
+                self._passed_on(epoch)
         elif (kept := epoch.kept.get(lower, {}).get(number)) is not None:
             self._forward(kept, message.pulled)  # asked again
         elif not self._exact:
@@ -263,11 +265,6 @@ class TopicManager:
         else:
             epoch.held.setdefault(lower, {})[number] = message
             self._release(epoch)
-
-    def _upwards(self, lower: str, path: tuple[str, ...]) -> bool:
-        """Does the way lead up here? The managers above look at the rest of it."""
-        order, topic = self._order, self.state.topic
-        return order.above(topic, lower) and (not path or order.above(path[0], topic))
 
     def _release(self, epoch: Epoch) -> None:
         """Stamp what waits, as long as one becomes free."""

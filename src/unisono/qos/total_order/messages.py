@@ -259,10 +259,11 @@ class HandOver(Control, frozen=True, array_like=True, tag="hand-over"):
 
 
 class Adopt(Control, frozen=True, array_like=True, tag="adopt"):
-    """Manager -> its copy: begin the view with this state."""
+    """Manager -> its copy: go on from this state, as of message `index` of the view."""
 
     view: Number
     topic: str
+    index: Number
     part: Number
     parts: Annotated[int, Meta(ge=1, le=1 << 16)]
     data: bytes  # a part of a packed Held

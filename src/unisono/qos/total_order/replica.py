@@ -19,12 +19,21 @@ import msgspec
 
 from unisono.core.effects import Effect, Send, Store
 from unisono.qos.total_order.manager import Letter, TopicManager
-from unisono.qos.total_order.messages import Adopt, Copied, Copy, Entry, HandOver, ToTopic
+from unisono.qos.total_order.messages import (
+    Adopt,
+    Copied,
+    Copy,
+    Entry,
+    FillStamp,
+    HandOver,
+    ToTopic,
+)
 from unisono.qos.total_order.state import ManagerState
 from unisono.qos.views import majority
 
 PART_BYTES = 1 << 17  # keeps a message well below the frame limit of any bus
 _LOG_ENTRIES = 512  # kept for copies that lag; one further behind gets the whole state
+_COPY_ENTRIES = 2000  # of messages and their stamps in one Copy: some tens of kilobytes
 _STORED_ENTRIES = 256  # on disk since the last whole state
 STORE_STATE = "state:"
 STORE_ENTRY = "entry:"
@@ -83,14 +92,20 @@ class Parts:
     """Puts messages together that came in parts."""
 
     def __init__(self) -> None:
-        self._got: dict[tuple[str, str], dict[int, bytes]] = {}
+        self._got: dict[tuple[str, str], tuple[int, dict[int, bytes]]] = {}
 
     def whole(self, sender: str, message: Adopt | HandOver) -> bytes | None:
         """All the data, once all its parts are here."""
         if message.parts == 1:
             return message.data
-        key = (sender, message.topic if isinstance(message, Adopt) else "")
-        got = self._got.setdefault(key, {})
+        topic, index = (message.topic, message.index) if isinstance(message, Adopt) else ("", 0)
+        key = (sender, topic)
+        newest, got = self._got.get(key, (-1, {}))
+        if index < newest:
+            return None  # of an older state; parts of two do not fit together
+        if index > newest:
+            got = {}
+            self._got[key] = (index, got)
         got[message.part] = message.data
         if len(got) < message.parts:
             return None
@@ -111,7 +126,7 @@ class Replica:
         self._stored = 0  # entries on disk since then
         self._copies: tuple[str, ...] = ()
         self._acked: dict[str, int] = {}
-        self._log: deque[ToTopic] = deque(maxlen=_LOG_ENTRIES)  # the last one is held.index
+        self._log: deque[ToTopic] = deque()  # the last one is held.index
         self._shipped = 0
         self._due = 0  # what copies should have confirmed by the next `again`
         self._committed = 0
@@ -155,38 +170,51 @@ class Replica:
             self._committed = self.held.index
             self._letters.append((self.held.index, letters))
             return []
-        self._log.append(message)
+        if self._copies:
+            self._log.append(message)
         self._letters.append((self.held.index, letters))
         out = self._store_entry(message)
-        if self._shipped <= self._committed:  # what is under way is enough for now: batch the rest
+        if (
+            self._copies and self._shipped <= self._committed
+        ):  # what is under way is enough for now: batch the rest
             out += self.ship()
         self.count()
         return out
 
     def ship(self) -> list[Effect]:
-        """Send the copies what they do not have yet."""
-        first, last = self._shipped + 1, self.held.index
-        if first > last:
-            return []
-        self._shipped = last
-        entries = tuple(list(self._log)[first - last - 1 :])
-        message = Copy(self.held.view, self.topic, first, entries)  # type: ignore[arg-type]
-        return [Send(copy, message) for copy in self._copies]
+        """Send the copies what they were not sent yet."""
+        messages = self._since(self._shipped)
+        self._shipped = self.held.index
+        while len(self._log) > _LOG_ENTRIES:
+            self._log.popleft()
+        return [Send(copy, message) for message in messages for copy in self._copies]
+
+    def _since(self, index: int) -> list[Copy]:
+        """What was taken after this, from the log."""
+        entries = list(self._log)[len(self._log) - (self.held.index - index) :]
+        copies: list[Copy] = []
+        while entries:
+            room, count = _COPY_ENTRIES, 0
+            while room > 0 and count < len(entries):
+                entry = entries[count]
+                room -= 4 + len(entry.stamp) if isinstance(entry, FillStamp) else 4
+                count += 1
+            batch, entries = tuple(entries[:count]), entries[count:]
+            copies.append(Copy(self.held.view, self.topic, index + 1, batch))  # type: ignore[arg-type]
+            index += count
+        return copies
 
     def again(self) -> list[Effect]:
         """Some time has passed: send again what a copy has not confirmed."""
         out: list[Effect] = []
-        last = self.held.index
         for copy, acked in self._acked.items():
-            if acked >= min(last, self._due):
+            if acked >= self._due:
                 continue
-            if acked < 0 or last - acked > len(self._log):
+            if acked < 0 or self.held.index - acked > len(self._log):
                 out += self.send_whole(copy)
             else:
-                entries = tuple(list(self._log)[acked - last :])
-                message = Copy(self.held.view, self.topic, acked + 1, entries)  # type: ignore[arg-type]
-                out.append(Send(copy, message))
-        self._shipped = self._due = last
+                out += [Send(copy, message) for message in self._since(acked)]
+        self._due = self._shipped
         return out
 
     def copied(self, copy: str, index: int) -> list[Effect]:
@@ -219,8 +247,8 @@ class Replica:
         held = self.held
         parts = parts_of(_ENCODER.encode(held))
         return [
-            Send(copy, Adopt(held.view, self.topic, index, len(parts), part))
-            for index, part in enumerate(parts)
+            Send(copy, Adopt(held.view, self.topic, held.index, number, len(parts), part))
+            for number, part in enumerate(parts)
         ]
 
     # As a copy.
