@@ -12,8 +12,11 @@ import pytest
 from unisono.core.entropy import stream
 from unisono.core.events import EVERYONE, inbox
 from unisono.errors import BadInput, Unsupported
+from unisono.qos.total_order.manager import TopicManager
+from unisono.qos.total_order.messages import ToTopic
 from unisono.sim.channels import Links, Wan
 from unisono.sim.faults import Faults, fault_layers
+from unisono.sim.many import run_totals
 from unisono.sim.run import run_scenario
 from unisono.sim.scenario import Scenario, Subscribers, check_scenario, load_scenario
 from unisono.sim.service import TreeService
@@ -171,3 +174,14 @@ def test_events_lost_without_a_time_to_live_are_refused() -> None:
         check_scenario(bad)
     check_scenario(msgspec.structs.replace(bad, buffer=0))
     check_scenario(scenario(subscribers=Subscribers(count=2, least=1, most=2)))
+
+
+def test_a_seed_that_breaks_an_invariant_counts_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: TopicManager, message: ToTopic) -> None:
+        raise AssertionError("two managers")
+
+    monkeypatch.setattr(TopicManager, "request", broken)
+    total = run_totals(scenario(), range(3, 5))
+    assert total.invalid == 2
+    assert [failure["seed"] for failure in total.failures] == [3, 4]
+    assert total.checks["invariant"]["witness"] == {"seed": 3, "error": "two managers"}
