@@ -116,6 +116,7 @@ class TotalOrder(Layer):
         self._parts = Parts()
         self._epochs = EpochChange(self._post, self._orders, exact)
         self._popularity = Popularity(adapt) if adapt is not None else None
+        self._batch = max(1, adapt.window // 16) if adapt is not None else 64  # events counted
         self._closing = False
         self._leaving_asked = False
         if members.view is not None:  # from the disk
@@ -303,10 +304,8 @@ class TotalOrder(Layer):
         if manager.refused:
             post.refused.extend(manager.refused)
             manager.refused.clear()
-        if manager.handled:
-            if self._popularity is not None:
-                self._count(replica)
-            manager.handled.clear()
+        if len(manager.handled) >= self._batch:
+            self._count(replica)
 
     # After every handler: local messages, views, closing; then all effects go out together.
 
@@ -568,11 +567,11 @@ class TotalOrder(Layer):
 
     def _count(self, replica: Replica) -> None:
         """Who is popular? If a lower topic is much more so, its place should be this one's."""
-        assert self._popularity is not None and self._view is not None
+        events, replica.manager.handled = replica.manager.handled, []
         epoch = replica.held.state.epoch.number
-        if epoch != self._view.epoch:
+        if self._popularity is None or self._view is None or epoch != self._view.epoch:
             return
-        lower = self._popularity.handled(replica.topic, replica.manager.handled, epoch)
+        lower = self._popularity.handled(replica.topic, events, epoch)
         if lower is not None:
             self._post.local.append(msg.Swap(epoch, replica.topic, lower))
 

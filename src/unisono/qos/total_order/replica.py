@@ -164,19 +164,15 @@ class Replica:
 
     def take(self, message: ToTopic) -> list[Effect]:
         """A message for the manager. Its letters wait for a majority."""
-        letters = self.manager.take(message)
-        self.held.index += 1
+        index = self.held.index = self.held.index + 1
+        self._letters.append((index, self.manager.take(message)))
         if not self._copies and not self._durable:
-            self._committed = self.held.index
-            self._letters.append((self.held.index, letters))
+            self._committed = index
             return []
         if self._copies:
             self._log.append(message)
-        self._letters.append((self.held.index, letters))
         out = self._store_entry(message)
-        if (
-            self._copies and self._shipped <= self._committed
-        ):  # what is under way is enough for now: batch the rest
+        if self._copies and self._shipped <= self._committed:  # else the next batch grows
             out += self.ship()
         self.count()
         return out

@@ -356,7 +356,8 @@ class Subscriber:
             return
         if self._ready(event):
             self._notify(event, gap=False)
-            self._cascade()
+            if self._buffer or self._phase:
+                self._cascade()
             return
         deadline = now + self._hold_us if self._hold_us is not None else -1
         self._buffer.setdefault(topic, {})[number] = event
