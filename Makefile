@@ -30,8 +30,9 @@ test: setup ## lint, types and the whole test suite
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-test-slow: setup ## what takes long: thousands of seeds, big traces
+test-slow: setup ## what takes long: 20,000 seeds of every scenario of total order, big traces (two hours)
 	$(BIN)/python -m pytest -m slow
+	$(BIN)/unisono sim scenarios/total-order/*.toml --seeds 0:20000
 
 lint: setup ## ruff and mypy only
 	$(BIN)/ruff check .

@@ -52,8 +52,8 @@ def test_the_order_holds_and_nothing_is_tagged_or_stuck(name: str) -> None:
     check(name, range(EXACT[name]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.slow  # `make test-slow` runs total-order/ with ten times as many
+@pytest.mark.parametrize("name", [name for name in EXACT if not name.startswith("total-order")])
 def test_the_order_holds_over_thousands_of_seeds(name: str) -> None:
     check(name, range(2000))
 
@@ -61,11 +61,6 @@ def test_the_order_holds_over_thousands_of_seeds(name: str) -> None:
 def test_the_order_holds_with_everything_at_once() -> None:
     """Events are lost too here, so some are skipped or tagged; the rest must hold."""
     check("total-order/everything", range(60), untagged=False)
-
-
-@pytest.mark.slow
-def test_the_order_holds_with_everything_at_once_over_thousands_of_seeds() -> None:
-    check("total-order/everything", range(3000), untagged=False)
 
 
 @pytest.mark.parametrize("buffer", [0, 1, 5, 30])

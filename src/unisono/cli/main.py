@@ -21,6 +21,7 @@ COMMANDS = {
     "sim": "run a scenario in the simulator and check the guarantees",
     "audit": "audit trace folders with Spark",
     "reproduce": "run the papers' experiments as a Spark sweep",
+    "model": "the papers' analytical models of loss and recovery",
     "bench": "benchmarks, as ratios against peers measured in the same run",
     "node": "host topic managers on a bus until told to stop",
     "top": "the live bus: members, topic order, rates, who manages what",

@@ -1,0 +1,78 @@
+"""A Gilbert-Elliott channel: packets are lost in bursts.
+
+A chain of two states moves once per packet; in the bad one the packet is lost. It is described by
+the share of packets lost (PLR) and the mean length of a burst of losses (ABL). Each transmission
+starts in the steady state.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+
+from unisono.errors import BadInput
+
+PACKETS_MAX = 2000
+
+
+class Channel(msgspec.Struct, frozen=True):
+    """`loss`: PLR, `burst`: ABL."""
+
+    loss: float
+    burst: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.loss <= 1:
+            raise BadInput(f"loss = {self.loss} is not a share: give 0 to 1, for example 0.02")
+        if not self.burst >= 1:
+            raise BadInput(f"burst = {self.burst} is below 1, the length of the shortest burst")
+        if self.loss < 1 and self.loss / (1 - self.loss) > self.burst:
+            least = self.loss / (1 - self.loss)
+            raise BadInput(
+                f"with loss = {self.loss} the mean burst is at least {least:.3g}: the channel "
+                f"cannot be good for less than one packet between bursts of {self.burst}"
+            )
+
+    @property
+    def to_good(self) -> float:
+        """From the bad state, per packet."""
+        return 0.0 if self.loss == 1 else 1 / self.burst
+
+    @property
+    def to_bad(self) -> float:
+        """From the good state, per packet."""
+        return self.loss * self.to_good / (1 - self.loss) if self.loss < 1 else 1.0
+
+
+@lru_cache(maxsize=1 << 12)
+def lost(channel: Channel, packets: int) -> tuple[float, ...]:
+    """The probabilities that 0, 1, ... and all packets of a transmission are lost."""
+    if not 0 <= packets <= PACKETS_MAX:
+        raise BadInput(f"{packets} packets: give 0 to {PACKETS_MAX}")
+    to_bad, to_good = channel.to_bad, channel.to_good
+    # By the number lost so far: the state in which the next packet finds the channel.
+    good = [1 - channel.loss] + [0.0] * packets
+    bad = [channel.loss] + [0.0] * packets
+    for sent in range(packets):
+        next_good = [0.0] * (packets + 1)
+        next_bad = [0.0] * (packets + 1)
+        for count in range(sent + 1):
+            next_good[count] += good[count] * (1 - to_bad)
+            next_bad[count] += good[count] * to_bad
+            next_good[count + 1] += bad[count] * to_good
+            next_bad[count + 1] += bad[count] * (1 - to_good)
+        good, bad = next_good, next_bad
+    return tuple(x + y for x, y in zip(good, bad, strict=True))
+
+
+@lru_cache(maxsize=1 << 12)
+def gains(channel: Channel, useful: int, redundancy: int) -> tuple[float, ...]:
+    """The probabilities that 0, 1, ... and all of `useful` combinations are gained when redundant
+    ones are sent along; nothing is sent if none is useful."""
+    if useful == 0:
+        return (1.0,)
+    sent = useful + redundancy
+    losses = lost(channel, sent)
+    short = tuple(losses[sent - got] for got in range(useful))
+    return (*short, sum(losses[: redundancy + 1]))

@@ -1,0 +1,48 @@
+"""`unisono model`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from unisono.cli.main import main
+
+TREE = "model tree --degree 2 --depth 3 --packets 16 --redundancy 3 --loss 0.02 --burst 2 --json"
+
+
+def answer(line: str, capsys: pytest.CaptureFixture[str]) -> dict[str, list[float]]:
+    assert main(line.split()) == 0
+    found: dict[str, list[float]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_every_model_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    tree = answer(f"{TREE} --alpha 0.7 --rounds 8", capsys)
+    assert len(tree["success"]) == 9
+    channel = answer("model channel --packets 16 --loss 0.02 --burst 2 --json", capsys)
+    assert len(channel["lost"]) == 17
+    chain = "model markov --packets 10 --redundancy 2 --loss 0.2 --burst 2 --fanout 2 --rounds 3"
+    coded, plain = answer(f"{chain} --json", capsys), answer(f"{chain} --no-coding --json", capsys)
+    assert len(coded["success"]) == 4
+    assert coded["success"][0] > plain["success"][0]
+
+
+def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("model channel --packets 1 --loss 0.25 --burst 2".split()) == 0
+    assert "0.750000000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "model channel --packets -1 --loss 0.1",
+        "model channel --packets 4 --loss 1.5",
+        "model channel --packets 4 --loss 0.1 --burst 0",
+        "model tree --degree 2 --depth 2 --packets 0 --loss 0.1",
+        "model markov --packets 4 --loss 0.1 --redundancy -1",
+    ],
+)
+def test_bad_parameters_are_refused(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*wrong.split(), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 2
