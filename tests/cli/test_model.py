@@ -29,7 +29,7 @@ def test_every_model_answers(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("model channel --packets 1 --loss 0.25 --burst 2".split()) == 0
+    assert main(["model", "channel", "--packets", "1", "--loss", "0.25", "--burst", "2"]) == 0
     assert "0.750000000" in capsys.readouterr().out
 
 
