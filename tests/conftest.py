@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 from support.servers import NatsServer
 
 from unisono.pipeline.session import spark_session
+
+settings.register_profile("suite", deadline=None)  # tests do not judge time
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,5 @@
+"""Random linear coding of events.
+
+galois.py      GF(2^8): products of matrices, in vector instructions where the CPU has them
+generation.py  one group of packets: encode, recode, progressive decoding
+"""
