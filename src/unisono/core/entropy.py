@@ -7,7 +7,7 @@ Two consumers never share a stream, so adding one does not shift the draws of an
 from __future__ import annotations
 
 import hashlib
-import random
+from random import Random
 
 
 def digest(*parts: object) -> int:
@@ -16,6 +16,6 @@ def digest(*parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
-def stream(seed: int, *path: object) -> random.Random:
+def stream(seed: int, *path: object) -> Random:
     """The random stream named by `path` under `seed`."""
-    return random.Random(digest(seed, *path))
+    return Random(digest(seed, *path))

@@ -15,9 +15,9 @@ each. Thesis: section 4.2 with its reference [16]; a single coalition, as in sec
 
 from __future__ import annotations
 
-import random
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import ClassVar
 
 import msgspec
@@ -53,7 +53,7 @@ class UnconsciousConsistency(Layer):
         node_id: str,
         nodes: Sequence[str],
         coalition: Sequence[str],
-        rng: random.Random,
+        rng: Random,
         *,
         fanout: int = 5,
         inbox: int = 100,  # messages that wait to be served; further ones are discarded
