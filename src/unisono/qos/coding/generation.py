@@ -15,19 +15,31 @@ from random import Random
 
 import numpy as np
 
-from unisono.compiled import compiled
+from unisono.compiled import Longs, compiled
 from unisono.qos.coding.galois import INVERSE, PRODUCT, Bytes, Field
 
 PACKETS_MAX = 255  # of a generation: coefficients stay small beside payloads
 
 
 @compiled
-def _insert(echelon: Bytes, pivots: Bytes, row: Bytes, products: Bytes, inverses: Bytes) -> bool:
-    """Reduce a row of coefficients by the rows held; keep what is left, if anything is.
+def _take(
+    echelon: Bytes,
+    pivots: Bytes,
+    factors: Bytes,
+    payloads: Bytes,
+    rank: int,
+    coefficients: Bytes,
+    payload: Bytes,
+    products: Bytes,
+    inverses: Bytes,
+) -> bool:
+    """Keep the packet as number `rank` if its coefficients do not follow from those held.
 
-    `echelon[p]` is the row whose first coefficient is 1 at p, if `pivots[p]`.
+    `echelon[p]` is a row whose first coefficient is 1 at p, if `pivots[p]`.
     """
-    n = row.size
+    n = coefficients.size
+    row = factors[rank]
+    row[:] = coefficients
     for at in range(n):
         factor = row[at]
         if factor == 0:
@@ -37,11 +49,63 @@ def _insert(echelon: Bytes, pivots: Bytes, row: Bytes, products: Bytes, inverses
             for index in range(at, n):
                 echelon[at, index] = scale[row[index]]
             pivots[at] = 1
+            row[:] = coefficients
+            payloads[rank] = payload
             return True
         times = products[factor]
         for index in range(at, n):
             row[index] ^= times[echelon[at, index]]
     return False
+
+
+@compiled
+def _solve(factors: Bytes, place: Longs, wanted: Bytes, products: Bytes, inverses: Bytes) -> int:
+    """How the packets that did not come plain follow from all that came.
+
+    Fills `place`: first, by packet that came, where it belongs if it is plain, else -1; then the
+    packets that are missing. Fills `wanted`: a row of factors for each missing packet. Returns how
+    many those are.
+    """
+    n = factors.shape[0]
+    known = np.zeros(n, np.bool_)
+    coded = np.empty(n, np.int64)
+    count = 0
+    for row in range(n):
+        entries, at = 0, 0
+        for column in range(n):
+            if factors[row, column]:
+                entries += 1
+                at = column
+        place[row] = at if entries == 1 and factors[row, at] == 1 else -1
+        if place[row] >= 0:
+            known[at] = True
+        else:
+            coded[count] = row
+            count += 1
+    missing = place[n:]
+    found = 0
+    for column in range(n):
+        if not known[column]:
+            missing[found] = column
+            found += 1
+    matrix = np.empty((count, count), np.uint8)  # of the missing packets, in the coded ones
+    inverse = np.zeros((count, count), np.uint8)
+    for row in range(count):
+        inverse[row, row] = 1
+        for column in range(count):
+            matrix[row, column] = factors[coded[row], missing[column]]
+    _invert(matrix, inverse, products, inverses)
+    for row in range(count):
+        for column in range(count):
+            wanted[row, coded[column]] = inverse[row, column]
+        for came in range(n):
+            if place[came] < 0:
+                continue
+            total = 0
+            for column in range(count):
+                total ^= products[inverse[row, column], factors[coded[column], place[came]]]
+            wanted[row, came] = total
+    return count
 
 
 @compiled
@@ -54,19 +118,16 @@ def _invert(matrix: Bytes, inverse: Bytes, products: Bytes, inverses: Bytes) -> 
             pivot += 1
         if pivot != column:
             for index in range(n):
-                matrix[column, index], matrix[pivot, index] = (
-                    matrix[pivot, index],
-                    matrix[column, index],
-                )
-                inverse[column, index], inverse[pivot, index] = (
-                    inverse[pivot, index],
-                    inverse[column, index],
-                )
-        if matrix[column, column] != 1:
-            scale = products[inverses[matrix[column, column]]]
-            for index in range(n):
-                matrix[column, index] = scale[matrix[column, index]]
-                inverse[column, index] = scale[inverse[column, index]]
+                held = matrix[column, index]
+                matrix[column, index] = matrix[pivot, index]
+                matrix[pivot, index] = held
+                held = inverse[column, index]
+                inverse[column, index] = inverse[pivot, index]
+                inverse[pivot, index] = held
+        scale = products[inverses[matrix[column, column]]]
+        for index in range(n):
+            matrix[column, index] = scale[matrix[column, index]]
+            inverse[column, index] = scale[inverse[column, index]]
         for row in range(n):
             factor = matrix[row, column]
             if row == column or factor == 0:
@@ -77,10 +138,22 @@ def _invert(matrix: Bytes, inverse: Bytes, products: Bytes, inverses: Bytes) -> 
                 inverse[row, index] ^= times[inverse[column, index]]
 
 
+@compiled
+def _put(out: Bytes, payloads: Bytes, found: Bytes, place: Longs) -> None:
+    """Every packet where it belongs."""
+    n = payloads.shape[0]
+    for came in range(n):
+        if place[came] >= 0:
+            out[place[came]] = payloads[came]
+    for index in range(found.shape[0]):
+        out[place[n + index]] = found[index]
+
+
 def random_factors(count: int, n: int, rng: Random) -> Bytes:
     """Coefficients for combinations of n packets; none is all zeros."""
-    drawn = np.frombuffer(rng.randbytes(count * n), np.uint8).reshape(count, n).copy()
-    drawn[~drawn.any(axis=1), 0] = 1
+    drawn = np.frombuffer(bytearray(rng.randbytes(count * n)), np.uint8).reshape(count, n)
+    if n < 8:  # beyond that it does not happen
+        drawn[~drawn.any(axis=1), 0] = 1
     return drawn
 
 
@@ -112,7 +185,6 @@ class Decoder:
         self._payloads = np.empty((n, size), np.uint8)
         self._echelon = np.zeros((n, n), np.uint8)
         self._pivots = np.zeros(n, np.uint8)
-        self._row = np.empty(n, np.uint8)
 
     @property
     def complete(self) -> bool:
@@ -122,34 +194,33 @@ class Decoder:
         """Take a packet; true if it is innovative. Of the wrong size it is a ValueError."""
         if len(factors) != self.n or len(payload) != self.size:
             raise ValueError(f"{len(factors)} coefficients and {len(payload)} bytes")
-        if self.complete:
+        if self.rank == self.n:
             return False
-        coefficients = np.frombuffer(factors, np.uint8)
-        self._row[:] = coefficients
-        if not _insert(self._echelon, self._pivots, self._row, PRODUCT, INVERSE):
-            return False
-        self._factors[self.rank] = coefficients
-        self._payloads[self.rank] = np.frombuffer(payload, np.uint8)
-        self.rank += 1
-        return True
+        innovative = _take(
+            self._echelon,
+            self._pivots,
+            self._factors,
+            self._payloads,
+            self.rank,
+            np.frombuffer(factors, np.uint8),
+            np.frombuffer(payload, np.uint8),
+            PRODUCT,
+            INVERSE,
+        )
+        self.rank += innovative
+        return innovative
 
     def decode(self) -> Bytes:
         """The packets of the generation, once complete."""
         assert self.complete, f"{self.rank} of {self.n}"
+        place = np.empty(2 * self.n, np.int64)
+        wanted = np.empty((self.n, self.n), np.uint8)
+        count = _solve(self._factors, place, wanted, PRODUCT, INVERSE)
+        found = np.empty((count, self.size), np.uint8)
+        if count:
+            self._field.combine(wanted[:count], self._payloads, found)
         out = np.empty((self.n, self.size), np.uint8)
-        ones = self._factors == 1
-        plain = (np.count_nonzero(self._factors, axis=1) == 1) & ones.any(axis=1)
-        places = ones[plain].argmax(axis=1)
-        out[places] = self._payloads[plain]
-        missing = np.ones(self.n, np.bool_)
-        missing[places] = False
-        if missing.any():
-            inverse = np.eye(self.n, dtype=np.uint8)
-            _invert(self._factors.copy(), inverse, PRODUCT, INVERSE)
-            found = np.empty((int(missing.sum()), self.size), np.uint8)
-            wanted = np.ascontiguousarray(inverse[missing])
-            self._field.combine(wanted, self._payloads, found)
-            out[missing] = found
+        _put(out, self._payloads, found, place)
         return out
 
     def recode(self, count: int, rng: Random) -> tuple[Bytes, Bytes]:
