@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import unisono
 from unisono import Bus, Limits, Status
+from unisono.qos.total_order.layer import TotalOrder
 
 _PATIENCE_S = 30
 
@@ -327,11 +329,28 @@ def test_only_ordered_topics_are_judged_for_order(tmp_path: Path, spark: SparkSe
         ({"order": 5}, "mapping"),
         ({"trace": 5}, "folder"),
         ({"limits": "x"}, "Limits"),
+        ({"adapt": "luck"}, "resources"),
     ],
 )
 def test_what_is_not_supported_is_refused_at_connect(options: dict[str, object], why: str) -> None:
     with pytest.raises(unisono.BadInput, match=why):
         unisono.connect("memory://", **options)  # type: ignore[arg-type]
+
+
+async def _told_free(url: str, adapt: bool | str) -> dict[str, int]:
+    async with unisono.connect(url, adapt=adapt) as bus:
+        async with unisono.connect(url, adapt=adapt) as other:
+            await other.subscribe("a")
+            await (await bus.publish("a", b""))
+            layer = other._runtime.node.stack.layers[0]
+            assert isinstance(layer, TotalOrder)
+            return dict(layer.members.heard_free)
+
+
+def test_processes_tell_how_busy_they_are_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5 * (os.cpu_count() or 1), 0.0, 0.0))
+    assert set(asyncio.run(_told_free("memory://free", "resources")).values()) == {50}
+    assert set(asyncio.run(_told_free("memory://free", True)).values()) == {100}
 
 
 @pytest.mark.parametrize(

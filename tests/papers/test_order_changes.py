@@ -124,11 +124,34 @@ def test_l2_a_request_that_was_lost_keeps_its_turn() -> None:
     assert bench.stamps == {"first": {"a": 1}, "second": {"a": 2}}
 
 
+def idle(topic: str) -> int:
+    return 100
+
+
 def test_s1_with_counts_since_the_start_a_place_once_won_is_kept_for_ever() -> None:
     alpha, beta = 0.1, 0.2
     assert printed_measure(45, alpha) + beta > 1 >= printed_measure(10**9, alpha)
     events = ["up"] * 50 + ["low"] * 500  # popularity has changed
     paper = Popularity(Adapt(count="paper", alpha=alpha, beta=beta))
     recent = Popularity(Adapt(count="recent", alpha=alpha, beta=beta))
-    assert paper.handled("up", events, 0) is None
-    assert recent.handled("up", events, 0) == "low"
+    assert paper.handled("up", events, 0, idle) is None
+    assert recent.handled("up", events, 0, idle) == "low"
+
+
+def test_a_topic_of_a_busy_process_does_not_rise() -> None:
+    """The metric looks at resources too: what the processes say is free weighs the counts."""
+    events = ["up"] * 20 + ["low"] * 60
+    shares = ({"up": 100, "low": 100}, {"up": 100, "low": 20})
+    asked = [Popularity(Adapt()).handled("up", events, 0, free.__getitem__) for free in shares]
+    assert asked == ["low", None]
+
+
+def test_the_leader_sorts_by_events_and_free_resources() -> None:
+    order = TopicOrder(("a", "b", "c"))
+    counts = {"a": 10, "b": 60, "c": 40}
+
+    def sorted_with(free: dict[str, int]) -> tuple[str, ...] | None:
+        return Popularity(Adapt()).change(order, msg.Swap(0, "a", "b"), counts, free.__getitem__, 0)
+
+    assert sorted_with({"a": 100, "b": 100, "c": 100}) == ("b", "c", "a")
+    assert sorted_with({"a": 100, "b": 10, "c": 100}) == ("c", "a", "b")

@@ -25,6 +25,7 @@ from unisono.ens.memory import MemoryService
 from unisono.ens.nats import NatsService
 from unisono.errors import BadInput, BusClosed, Unsupported
 from unisono.net.bus import Bus
+from unisono.net.capacity import free_processor
 from unisono.net.disk import Disk
 from unisono.net.runtime import Runtime
 from unisono.qos.membership import STORE_KEY, Membership
@@ -60,7 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     patience_s: Seconds = 10.0
     replicas: Annotated[int, Meta(ge=1, le=9)] | None = None
     disk: str | None = None
-    adapt: bool = True
+    adapt: bool | Literal["resources"] = True
     period_s: Seconds = 0.5
     found: bool = True
 
@@ -90,7 +91,7 @@ def connect(
     patience_s: float = 10.0,
     replicas: int | None = None,
     disk: str | os.PathLike[str] | None = None,
-    adapt: bool = True,
+    adapt: bool | str = True,
     period_s: float = 0.5,
     found: bool = True,
     limits: Limits | None = None,
@@ -115,7 +116,8 @@ def connect(
     replicas    copies of each topic manager on different processes (3; 1 on memory://); what the
                 first process of a bus says holds for all
     disk        folder in which this process keeps its part over a restart
-    adapt       let the topic order follow popularity
+    adapt       let the topic order follow popularity; with "resources", weighed by how idle the
+                processor is where a topic is managed
     period_s    how often processes tell each other that they live; silence of four periods counts
                 as a crash
     found       start a bus if none is heard of; False: only join one
@@ -171,7 +173,7 @@ _MEANT = {
     "name": "made of letters, digits and . _ -",
     "replicas": "a number of copies from 1 to 9",
     "disk": "a folder",
-    "adapt": "True or False",
+    "adapt": 'True, False or "resources"',
     "period_s": "a positive number of seconds",
     "found": "True or False",
 }
@@ -325,6 +327,8 @@ def _node(
             discovery_us=round(discovery_s * SECOND),
             patience_us=round(max(options.patience_s, 4 * discovery_s) * SECOND),
         )
+        if options.adapt == "resources":
+            members.free = free_processor
         layers.append(
             TotalOrder(
                 node_id,

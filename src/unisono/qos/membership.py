@@ -121,6 +121,8 @@ class Membership:
         self.completed = 0  # the newest view known to be complete
         self.topics: Callable[[], dict[str, int]] = dict  # managed here -> events so far
         self.heard_topics: dict[str, dict[str, int]] = {}  # member -> what it manages
+        self.free: Callable[[], int] = lambda: 100  # per cent of this process's capacity
+        self.heard_free: dict[str, int] = {}  # as members say
         self.wished_order: tuple[str, ...] | None = None  # the layer's, at whoever may propose it
 
     def is_ready(self, member: str) -> bool:
@@ -267,7 +269,8 @@ class Membership:
     def _say_alive(self, view: View) -> list[Effect]:
         ready = self.is_ready(self._node_id)
         topics = self.heard_topics[self._node_id] = self.topics()
-        return [Send(EVERYONE, Alive(view.bus, view.number, ready, self.completed, topics))]
+        free = self.heard_free[self._node_id] = self.free()
+        return [Send(EVERYONE, Alive(view.bus, view.number, ready, self.completed, topics, free))]
 
     def set_ready(self, now: int) -> list[Effect]:
         """All managers that the present view gives to this node have arrived."""
@@ -331,7 +334,7 @@ class Membership:
         self.completed = max(self.completed, message.completed)
         self._see_completion()
         if message.number == view.number and sender in view.members:
-            self.heard_topics[sender] = message.topics
+            self.heard_topics[sender], self.heard_free[sender] = message.topics, message.free
         if message.number > view.number:
             return [Send(sender, AskView())]
         if message.number < view.number:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from unisono.core.events import Control, Number
 
@@ -71,6 +74,7 @@ class Alive(Control, frozen=True, array_like=True, tag="alive"):
     ready: bool
     completed: Number  # the newest view known in which every member was ready
     topics: dict[str, Number] = {}  # managed by the member -> events so far; the busiest
+    free: Annotated[int, Meta(ge=0, le=100)] = 100  # per cent of its capacity
 
 
 class AskView(Control, frozen=True, array_like=True, tag="ask-view"):

@@ -9,7 +9,9 @@ f(x) = exp(-1 / (alpha (x + 1))) of a count x:
 - `paper`    x counts since the start, as printed: a topic that had many events keeps its place for
              ever (errata S1); the leader exchanges the two topics.
 
-Other measures (say, resources of the manager's host) are functions of the same shape: `Measure`.
+Counts are weighed by how much of its capacity the process that manages the topic has free
+(`Membership.free`, told with every sign of life), so topics of busy processes sink; a process that
+measures nothing says 100 %. The measure itself can be another function too (`Measure`).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from unisono.qos.total_order.messages import Swap
 from unisono.qos.total_order.order import TopicOrder
 
 Measure = Callable[[int, float], float]  # count, alpha -> a value from 0 to 1
+Free = Callable[[str], int]  # topic -> per cent of its manager's host that are free
 
 
 def printed_measure(count: int, alpha: float) -> float:
@@ -53,7 +56,7 @@ class Popularity:
         self._changed_us: int | None = None
         self._at_change: dict[str, int] = {}  # topic -> events at the last change
 
-    def handled(self, topic: str, events: Sequence[str], epoch: int) -> str | None:
+    def handled(self, topic: str, events: Sequence[str], epoch: int, free: Free) -> str | None:
         """Events that the manager of `topic` handled; a lower topic that should take its place."""
         counts = self._counts.get(topic)
         if counts is None:
@@ -65,7 +68,8 @@ class Popularity:
             for event_topic in counts:
                 counts[event_topic] //= 2
         lower = events[-1]
-        if counts[lower] <= counts[topic] or not self._exceeds(counts[lower], counts[topic]):
+        below, own = counts[lower] * free(lower) // 100, counts[topic] * free(topic) // 100
+        if below <= own or not self._exceeds(below, own):
             return None
         asked_in, asked_at = self._asked.get(topic, (-1, 0))
         if asked_in == epoch and handled - asked_at < self._adapt.window:
@@ -82,7 +86,7 @@ class Popularity:
         return self._changed_us is None or now - self._changed_us >= self._adapt.every_s * 1e6
 
     def change(
-        self, order: TopicOrder, swap: Swap, events: Mapping[str, int], now: int
+        self, order: TopicOrder, swap: Swap, events: Mapping[str, int], free: Free, now: int
     ) -> tuple[str, ...] | None:
         """The new order, from how many events the topics have had; None if nothing is to change."""
         if not order.above(swap.upper, swap.lower):
@@ -90,7 +94,7 @@ class Popularity:
         listed = sorted({*order.listed, *events, swap.upper, swap.lower}, key=order.key)
         if self._adapt.count == "recent":
             before, self._at_change = self._at_change, dict(events)
-            listed.sort(key=lambda topic: before.get(topic, 0) - events.get(topic, 0))
+            listed.sort(key=lambda t: (before.get(t, 0) - events.get(t, 0)) * free(t))
         else:
             upper, lower = listed.index(swap.upper), listed.index(swap.lower)
             listed[upper], listed[lower] = listed[lower], listed[upper]

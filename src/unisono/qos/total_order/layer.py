@@ -274,11 +274,9 @@ class TotalOrder(Layer):
                 post.to_topic(message)
                 return ()
             replica = self._begin_fresh(topic)
-        if replica is None or not replica.serving:
+        epoch = getattr(message, "epoch", 0)
+        if replica is None or not replica.serving or epoch > replica.held.state.epoch.number:
             self._parking.for_topic(message)
-            return ()
-        if getattr(message, "epoch", 0) > replica.held.state.epoch.number:
-            self._parking.for_topic(message)  # of an epoch that the manager has not begun
             return ()
         effects = replica.take(message)
         self._mail(replica)
@@ -571,9 +569,12 @@ class TotalOrder(Layer):
         epoch = replica.held.state.epoch.number
         if self._popularity is None or self._view is None or epoch != self._view.epoch:
             return
-        lower = self._popularity.handled(replica.topic, events, epoch)
+        lower = self._popularity.handled(replica.topic, events, epoch, self._free)
         if lower is not None:
             self._post.local.append(msg.Swap(epoch, replica.topic, lower))
+
+    def _free(self, topic: str) -> int:
+        return self.members.heard_free.get(self._post.manager_of(topic), 100)
 
     def _swap(self, message: msg.Swap, now: int) -> None:
         view = self._view
@@ -589,7 +590,7 @@ class TotalOrder(Layer):
         events = {t: n for topics in self.members.heard_topics.values() for t, n in topics.items()}
         events |= self._managed()
         order = self._orders[view.epoch]
-        wish = self._popularity.change(order, message, events, now)
+        wish = self._popularity.change(order, message, events, self._free, now)
         if wish is not None and wish != order.listed:
             self.members.wished_order = wish
             self._post.local.append(_Look())
