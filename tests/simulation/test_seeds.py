@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from unisono.qos.total_order import replica
 from unisono.sim.run import run_scenario
 from unisono.sim.scenario import Scenario, load_scenario
 
@@ -61,6 +62,18 @@ def test_the_order_holds_over_thousands_of_seeds(name: str) -> None:
 def test_the_order_holds_with_everything_at_once() -> None:
     """Events are lost too here, so some are skipped or tagged; the rest must hold."""
     check("total-order/everything", range(60), untagged=False)
+
+
+@pytest.mark.parametrize("name", ["crashes", "swaps", "disk"])
+def test_the_order_holds_with_short_logs_and_small_parts(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under little load a copy hardly ever needs the whole state, or a state more than one part."""
+    monkeypatch.setattr(replica, "_LOG_ENTRIES", 4)
+    monkeypatch.setattr(replica, "_COPY_ENTRIES", 20)
+    monkeypatch.setattr(replica, "_STORED_ENTRIES", 3)
+    monkeypatch.setattr(replica, "PART_BYTES", 300)
+    check(f"total-order/{name}", range(25))
 
 
 @pytest.mark.parametrize("buffer", [0, 1, 5, 30])

@@ -174,6 +174,18 @@ def tells_before_a_majority_knows(patch: Patch) -> None:
     patch.setattr(Replica, "count", count)
 
 
+def cuts_long_queues_short(patch: Patch) -> None:
+    take = Replica.take
+
+    def bad(self: Any, message: msg.ToTopic) -> Any:
+        effects = take(self, message)
+        while len(self._log) > 1:  # what the copies do not have yet, too
+            self._log.popleft()
+        return effects
+
+    patch.setattr(Replica, "take", bad)
+
+
 def chooses_views_alone(patch: Patch) -> None:
     patch.setattr(membership, "majority", lambda count: 1)
 
@@ -243,6 +255,7 @@ CUT_OFF = msgspec.structs.replace(
     chaos=Chaos(partitions=3, one_way=3),
     subscribers=msgspec.structs.replace(EVERYTHING.subscribers, change_every_s=0.0),
 )
+CRASHES = _scenario("total-order/crashes")
 DISK = _scenario("total-order/disk")
 SMALL_BUFFER = msgspec.structs.replace(PARTIAL, buffer=0)
 PRINTED = msgspec.structs.replace(SMALL_BUFFER, stamps="paper")
@@ -260,9 +273,7 @@ BUGS = {
     "does not wait for others": Bug(does_not_wait_for_other_topics, PARTIAL, {"tagged"}),
     "does not hold": Bug(does_not_hold, PARTIAL, {"losses", "stuck", "tagged", "total-order"}),
     "forgets predecessors": Bug(forgets_predecessors, LATE_EVENTS, {"tagged"}),
-    "tells newcomers only what is new": Bug(
-        tells_newcomers_only_what_is_new, _scenario("changing-subscriptions"), {"tagged"}
-    ),
+    "tells newcomers only what is new": Bug(tells_newcomers_only_what_is_new, CHANGING, {"tagged"}),
     "does not fill": Bug(does_not_fill, PARTIAL, {"losses", "stuck", "tagged", "total-order"}),
     "takes requests as they come": Bug(
         takes_requests_as_they_come, UNORDERED_LINKS, {"topic-fifo"}
@@ -277,6 +288,7 @@ BUGS = {
         tells_before_a_majority_knows, EVERYTHING, {"numbers", "stuck", "total-order"}
     ),
     "chooses views alone": Bug(chooses_views_alone, CUT_OFF, {"views", "numbers", "stuck"}),
+    "cuts long queues short": Bug(cuts_long_queues_short, CRASHES, {"copies"}),
     "forgets the disk": Bug(forgets_the_disk, DISK, {"losses", "stuck", "numbers", "tagged"}),
     "a new epoch forgets the old": Bug(
         new_epoch_forgets_the_old, SWAPS, {"losses", "stuck", "tagged", "total-order"}
