@@ -1,0 +1,136 @@
+"""Peer sampling: random partners without anybody knowing all nodes.
+
+Each node keeps a small *partial view*: descriptors of other nodes with an age and the topics that
+they subscribe. Once a period it exchanges some descriptors with its oldest peer. Who does not
+answer within the period is forgotten, who does comes back with age 0. So views stay random,
+connected and up to date while nodes come and go (the exchange is that of CYCLON). Most of a view
+are peers that share a topic, if there are so many. A node whose view has become empty has to ask
+the bus (`layer.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from unisono.core.events import Control, Number
+
+TOPICS_TOLD = 64  # of a node: a random choice if it has more
+VIEW_MAX = 64
+_SHARING = 0.75  # of a view are kept for peers that share a topic
+
+
+class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is known of a peer. `age`: periods since it was last heard of."""
+
+    node: Annotated[str, Meta(min_length=1, max_length=200)]
+    age: Number
+    topics: Annotated[tuple[str, ...], Meta(max_length=TOPICS_TOLD)]
+
+
+class Shuffle(Control, frozen=True, array_like=True, tag="shuffle"):
+    """Node -> node: some of the peers that I know, and I. Asks for the same unless an answer."""
+
+    peers: Annotated[tuple[Descriptor, ...], Meta(max_length=VIEW_MAX)]
+    answer: bool
+
+
+class Peers:
+    """The partial view of one node."""
+
+    def __init__(self, node_id: str, rng: Random, size: int = 20, exchanged: int = 8) -> None:
+        assert 1 <= exchanged <= size <= VIEW_MAX
+        self.topics: set[str] = set()  # this node's own
+        self.view: dict[str, Descriptor] = {}
+        self._node_id = node_id
+        self._rng = rng
+        self._size = size
+        self._exchanged = exchanged
+        self._asked = ""  # the partner of this period, until it answers
+        self._offered: tuple[str, ...] = ()  # to it
+
+    def me(self) -> Descriptor:
+        topics = sorted(self.topics)
+        if len(topics) > TOPICS_TOLD:
+            topics = self._rng.sample(topics, TOPICS_TOLD)
+        return Descriptor(self._node_id, 0, tuple(topics))
+
+    def shuffle(self) -> tuple[str, Shuffle] | None:
+        """A period has passed: whom to ask, and what; None if nobody is known."""
+        self.view.pop(self._asked, None)  # it has not answered
+        self._asked = ""
+        self.view = {
+            node: Descriptor(node, known.age + 1, known.topics) for node, known in self.view.items()
+        }
+        if not self.view:
+            return None
+        oldest = max(self.view.values(), key=lambda known: (known.age, known.node)).node
+        some = self._some(self._exchanged - 1, but=oldest)
+        self._asked, self._offered = oldest, tuple(known.node for known in some)
+        return oldest, Shuffle((*some, self.me()), answer=False)
+
+    def receive(self, message: Shuffle, sender: str) -> Shuffle | None:
+        """Take in what a peer knows; returns the answer that it waits for."""
+        if message.answer:
+            offered: tuple[str, ...] = ()
+            if sender == self._asked:
+                offered, self._asked = self._offered, ""
+            self._merge(message.peers, offered)
+            return None
+        some = self._some(self._exchanged - 1, but=sender)
+        answer = Shuffle((*some, self.me()), answer=True)
+        self._merge(message.peers, [known.node for known in some])
+        return answer
+
+    def hear(self, peer: Descriptor) -> None:
+        """A node said itself that it is there."""
+        self._merge((peer,), ())
+
+    def partners(self, topic: str, count: int, but: Iterable[str] = ()) -> list[str]:
+        """So many random peers that subscribe the topic, or as many as are known."""
+        avoided = set(but)
+        fitting = [
+            node
+            for node, known in self.view.items()
+            if topic in known.topics and node not in avoided
+        ]
+        return self._rng.sample(fitting, min(count, len(fitting)))
+
+    def _some(self, count: int, but: str = "") -> list[Descriptor]:
+        others = [known for node, known in self.view.items() if node != but]
+        return self._rng.sample(others, min(count, len(others)))
+
+    def _merge(self, heard: Iterable[Descriptor], offered: Iterable[str]) -> None:
+        """Younger descriptors win; those that were offered in exchange make room first."""
+        room_makers = list(offered)
+        for peer in heard:
+            if peer.node == self._node_id:
+                continue
+            known = self.view.get(peer.node)
+            if known is not None:
+                if peer.age <= known.age:
+                    self.view[peer.node] = peer
+                continue
+            if len(self.view) >= self._size and not self._make_room(peer, room_makers):
+                continue
+            self.view[peer.node] = peer
+
+    def _make_room(self, peer: Descriptor, room_makers: list[str]) -> bool:
+        """Whom to forget for this peer: one that was offered, else the oldest; if anyone."""
+        sharing = sum(map(self._shares, self.view.values()))
+        spared = not self._shares(peer) and sharing <= self._size * _SHARING
+        candidates = [self.view[node] for node in room_makers if node in self.view]
+        candidates = candidates or [known for known in self.view.values() if known.age > peer.age]
+        candidates = [known for known in candidates if not (spared and self._shares(known))]
+        if not candidates:
+            return False
+        victim = max(candidates, key=lambda known: (not self._shares(known), known.age))
+        del self.view[victim.node]
+        return True
+
+    def _shares(self, peer: Descriptor) -> bool:
+        return not self.topics.isdisjoint(peer.topics)
