@@ -84,6 +84,19 @@ class FrameLayer:
     """A layer below the wire format: it sees frames, not their meaning. Faults are frame layers."""
 
     name: ClassVar[str]
+    talks: ClassVar[bool] = False  # it sends messages of its own to nodes
+
+    def start(self, now: int) -> Effects:
+        """Called once, before anything else."""
+        return ()
+
+    def listening(self, topics: Sequence[str], now: int) -> Effects:
+        """The node is about to receive these topics."""
+        return ()
+
+    def ignoring(self, topics: Sequence[str], now: int) -> Effects:
+        """The node no longer wants these topics."""
+        return ()
 
     def publish(self, topic: str, frame: bytes, now: int) -> Effects:
         return (Transmit(topic, frame),)

@@ -23,6 +23,7 @@ from unisono.core.effects import (
     SetTimer,
     Subscribe,
     Transmit,
+    Unsubscribe,
 )
 from unisono.core.events import EVERYONE, Control, Delivery, Event, inbox
 from unisono.core.layer import Effects, FrameLayer, Layer
@@ -79,11 +80,15 @@ class Node:
 
     def start(self, now: int) -> list[Effect]:
         effects = self.stack.start(now)
-        if self.stack.controls:  # else nobody here would understand the messages of others
+        talking = self.stack.controls or any(layer.talks for layer in self.frame_layers)
+        if talking:  # else nobody here would understand the messages of others
             effects.insert(0, Subscribe((inbox(self.id), EVERYONE)))
         if not self._joins:
             effects.append(Done(JOIN))
-        return self._out(effects, now)
+        out = self._out(effects, now)
+        for index, layer in enumerate(self.frame_layers):
+            self._frames(index, layer.start(now), now, out)
+        return out
 
     def publish(self, topic: str, payload: bytes, now: int) -> tuple[str, list[Effect]]:
         """The new event's id, which is also the ticket of its acknowledgement, and the effects."""
@@ -204,11 +209,21 @@ class Node:
                     out.append(effect)
             else:
                 out.append(effect)
+                if self.frame_layers and isinstance(effect, Subscribe | Unsubscribe):
+                    self._tell_frame_layers(effect, now, out)
         if self._left:
             self._left = False
             out.extend(self._out(self.stack.farewell(now), now))
             out.append(Done(CLOSE))
         return out
+
+    def _tell_frame_layers(
+        self, effect: Subscribe | Unsubscribe, now: int, out: list[Effect]
+    ) -> None:
+        for index, layer in enumerate(self.frame_layers):
+            listens = isinstance(effect, Subscribe)
+            told = layer.listening if listens else layer.ignoring
+            self._frames(index, told(effect.topics, now), now, out)
 
     def _transmit(
         self, topic: str, message: Event | Control, ack: str | None, now: int, out: list[Effect]

@@ -34,17 +34,21 @@ class Rejected(Exception):
 
 
 class Codec:
-    """Encodes and decodes events and the controls of one stack."""
+    """Encodes and decodes events and the controls of one stack, or of a frame layer: its frames
+    begin with a byte of its own."""
 
-    def __init__(self, controls: tuple[type[Control], ...], max_frame_bytes: int) -> None:
+    def __init__(
+        self, controls: tuple[type[Control], ...], max_frame_bytes: int, magic: int = MAGIC
+    ) -> None:
         messages: Any = Union.__getitem__((Event, *controls))
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(tuple[str, messages])
         self._encoder = msgspec.msgpack.Encoder()
         self._max_frame_bytes = max_frame_bytes
+        self._magic = magic
 
     def encode(self, sender: str, message: Event | Control) -> bytes:
         body = self._encoder.encode((sender, message))
-        return _HEADER.pack(MAGIC, VERSION, zlib.crc32(body)) + body
+        return _HEADER.pack(self._magic, VERSION, zlib.crc32(body)) + body
 
     def decode(self, frame: bytes) -> tuple[str, Event | Control]:
         """The sender and the message, or Rejected."""
@@ -53,7 +57,7 @@ class Codec:
         if len(frame) > self._max_frame_bytes:
             raise Rejected("too long", f"{len(frame)} bytes")
         magic, version, checksum = _HEADER.unpack_from(frame)
-        if magic != MAGIC:
+        if magic != self._magic:
             raise Rejected("not ours", f"first byte {magic:#04x}")
         if version != VERSION:
             raise Rejected("unknown version", f"{version}")

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from unisono.errors import BadInput, Unsupported
+from unisono.qos.reliable.options import Reliability
 from unisono.qos.total_order.adapt import Adapt
 from unisono.sim.channels import Wan
 from unisono.sim.faults import Faults
@@ -29,8 +30,9 @@ class Publishers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     topics: Literal["own", "any", "shifting"] = "own"
     spacing: Literal["poisson", "even"] = "poisson"
     kinds: Annotated[int, Meta(ge=0, le=26)] = (
-        0  # > 0: the payload is one of that many letters, drawn at random
+        0  # > 0: the payload begins with one of that many letters, drawn at random
     )
+    size: Annotated[int, Meta(ge=0, le=1 << 20)] = 0  # bytes of the payload at least
 
 
 class Subscribers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -64,6 +66,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     hold_s: Seconds | None = None  # time to live in the buffer; none: for ever
     replicas: Annotated[int, Meta(ge=1, le=9)] = 1  # copies of each manager's state
     adapt: Adapt | None = None  # the topic order follows popularity
+    delivery: Reliability | None = None  # lost packets of events are recovered
     duration_s: Seconds = 10.0  # of publishing
     settle_s: Annotated[float, Meta(ge=0, le=1e6)] = (
         10.0  # an event this close to the end of a subscription may be in flight
@@ -91,7 +94,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """Events may fail to arrive, or to be published after they were numbered."""
         chaos = self.chaos
         cut = (chaos.partitions or chaos.one_way) and self.faults.only != "messages"
-        return self.faults.loses_events or bool(cut or chaos.publisher_crashes)
+        lossy = self.faults.loses_events and self.delivery is None
+        return lossy or bool(cut or chaos.publisher_crashes)
 
     @property
     def promises(self) -> list[str]:
@@ -103,6 +107,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             kept.append("global-order")  # printed stamps keep the order of two subscribers only
         if not self.loses_events:
             kept.append("losses")
+        if self.delivery is not None and "duplicates" not in kept:
+            kept.append("duplicates")
         return kept
 
 

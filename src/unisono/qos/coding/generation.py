@@ -16,9 +16,8 @@ from random import Random
 import numpy as np
 
 from unisono.compiled import Longs, compiled
+from unisono.qos.coding import PACKETS_MAX
 from unisono.qos.coding.galois import INVERSE, PRODUCT, Bytes, Field
-
-PACKETS_MAX = 255  # of a generation: coefficients stay small beside payloads
 
 
 @compiled
@@ -222,6 +221,13 @@ class Decoder:
         out = np.empty((self.n, self.size), np.uint8)
         _put(out, self._payloads, found, place)
         return out
+
+    def absent(self) -> tuple[int, ...]:
+        """The places of plain packets that have not come."""
+        came = self._factors[: self.rank]
+        plain = came[(np.count_nonzero(came, axis=1) == 1) & (came.max(axis=1, initial=0) == 1)]
+        there = set(plain.argmax(axis=1).tolist())
+        return tuple(place for place in range(self.n) if place not in there)
 
     def recode(self, count: int, rng: Random) -> tuple[Bytes, Bytes]:
         """Random combinations of what has come; of nothing, none."""

@@ -17,8 +17,9 @@ import numpy as np
 from msgspec import Meta
 
 from unisono.core.events import Control, Number
+from unisono.qos.coding import PACKETS_MAX
 from unisono.qos.coding.galois import Field
-from unisono.qos.coding.generation import PACKETS_MAX, Decoder, Encoder
+from unisono.qos.coding.generation import Decoder, Encoder
 
 KEY_BYTES = 16
 GENERATIONS_MAX = 1 << 16
@@ -86,16 +87,22 @@ class Cut:
 
     def plain(self) -> Iterator[Packet]:
         """The packets of the frame itself."""
-        for generation, encoder in enumerate(self._encoders):
-            for place, row in enumerate(encoder.packets):
-                yield self._packet(generation, place, b"", row.tobytes())
+        for generation in range(self.layout.generations):
+            yield from self.plain_of(generation)
+
+    def plain_of(self, generation: int) -> Iterator[Packet]:
+        for place, row in enumerate(self._encoders[generation].packets):
+            yield self._packet(generation, place, b"", row.tobytes())
 
     def coded(self, count: int, rng: Random) -> Iterator[Packet]:
         """So many combinations of each generation."""
-        for generation, encoder in enumerate(self._encoders):
-            factors, payloads = encoder.combinations(count, rng)
-            for row, payload in zip(factors, payloads, strict=True):
-                yield self._packet(generation, -1, row.tobytes(), payload.tobytes())
+        for generation in range(self.layout.generations):
+            yield from self.coded_of(generation, count, rng)
+
+    def coded_of(self, generation: int, count: int, rng: Random) -> Iterator[Packet]:
+        factors, payloads = self._encoders[generation].combinations(count, rng)
+        for row, payload in zip(factors, payloads, strict=True):
+            yield self._packet(generation, -1, row.tobytes(), payload.tobytes())
 
     def _packet(self, generation: int, place: int, factors: bytes, payload: bytes) -> Packet:
         size, count = self.layout.size, self.layout.generations
@@ -137,6 +144,12 @@ class Assembly:
             if lack:
                 found[generation] = lack
         return found
+
+    def absent(self, generation: int) -> tuple[int, ...]:
+        """The places of plain packets that have not come."""
+        n = self.layout.of(generation)
+        decoder = self._decoders.get(generation)
+        return tuple(range(n)) if decoder is None else decoder.absent()
 
     @property
     def held(self) -> int:

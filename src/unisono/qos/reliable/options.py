@@ -1,0 +1,27 @@
+"""How events are protected."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from unisono.qos.coding import PACKETS_MAX
+
+
+class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The defaults suit 2 % of packets lost in bursts of 2, and deadlines from a second on."""
+
+    redundancy: Annotated[int, Meta(ge=0, le=PACKETS_MAX)] = 2  # packets beside each generation
+    coding: bool = True  # redundant packets are combinations; else random duplicates
+    gossip: Literal["pull", "push", "push-pull", "none"] = "pull"
+    fan_out: Annotated[int, Meta(ge=1, le=64)] = 2  # partners of a round
+    fan_in: Annotated[int, Meta(ge=1, le=64)] = 1  # rounds in which an event is offered
+    period_s: Annotated[float, Meta(gt=0, le=3600)] = 0.5  # between rounds
+    pushed: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # per push; None: all
+    ask: bool = True  # who lacks packets asks, once a period
+    packet_bytes: Annotated[int, Meta(ge=1, le=1 << 20)] = 1472
+    packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] = 16  # of a generation, at most
+    keep_s: Annotated[float, Meta(gt=0, le=3600)] = 10.0  # for others, or until given up
+    keep_bytes: Annotated[int, Meta(ge=1)] = 64 << 20  # of all events together
