@@ -23,6 +23,7 @@ from unisono.errors import (
 )
 from unisono.net.bus import Bus, Receipt
 from unisono.net.connect import Connection, connect
+from unisono.qos.reliable.options import Reliability
 from unisono.version import unisono_version
 
 __version__ = unisono_version()
@@ -35,6 +36,7 @@ __all__ = [
     "Delivery",
     "Status",
     "Limits",
+    "Reliability",
     "UnisonoError",
     "BadInput",
     "Unsupported",

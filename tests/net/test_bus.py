@@ -330,11 +330,39 @@ def test_only_ordered_topics_are_judged_for_order(tmp_path: Path, spark: SparkSe
         ({"trace": 5}, "folder"),
         ({"limits": "x"}, "Limits"),
         ({"adapt": "luck"}, "resources"),
+        ({"delivery": "maybe"}, "reliable"),
+        ({"deadline_ms": -1}, "milliseconds"),
+        ({"deadline_ms": {"a": "x"}}, "milliseconds"),
+        ({"profile": "D-9"}, "D-1"),
+        ({"profile": "D-1", "deadline_ms": 5}, "deadline_ms"),
+        ({"reliability": 5}, "Reliability"),
+        ({"reliability": unisono.Reliability()}, "means nothing"),
     ],
 )
 def test_what_is_not_supported_is_refused_at_connect(options: dict[str, object], why: str) -> None:
     with pytest.raises(unisono.BadInput, match=why):
         unisono.connect("memory://", **options)  # type: ignore[arg-type]
+
+
+async def _reliable(url: str) -> tuple[list[unisono.Delivery], list[unisono.Delivery]]:
+    options: dict[str, Any] = {"delivery": {"big.*": "reliable"}, "deadline_ms": {"big.*": 20_000}}
+    async with unisono.connect(url, **options) as one, unisono.connect(url, **options) as two:
+        for bus in (one, two):
+            await bus.subscribe("big.a", "small")
+        for index in range(6):
+            await (await one.publish("big.a", bytes([index]) * 50_000))
+            await two.publish("small", b"%d" % index)
+        got = await take(one, 12), await take(two, 12)
+        assert two.timeliness["big.a"].notified == 6 and two.timeliness["big.a"].met
+        assert "small" not in two.timeliness
+        return got
+
+
+def test_reliable_delivery_below_total_order(url: str) -> None:
+    one, two = asyncio.run(_reliable(url))
+    assert order(one) == order(two)
+    assert {event.status for event in one} == {Status.IN_ORDER}
+    assert all(len(event.payload) == 50_000 for event in one if event.topic == "big.a")
 
 
 async def _told_free(url: str, adapt: bool | str) -> dict[str, int]:

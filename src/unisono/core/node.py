@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from operator import attrgetter
 
+import msgspec
+
 from unisono.core.effects import (
     Arrive,
     CancelTimer,
@@ -233,9 +235,19 @@ class Node:
             again = isinstance(message, Event) and message.stamp is not None
             out.append(Transmit(topic, frame, ack, again))
             return
+        before = len(out)
         self._frames(0, self.frame_layers[0].publish(topic, frame, now), now, out)
-        if ack is not None:  # the layers below may do with it what they like: it was handed over
-            out.append(Done(ack))
+        if ack is not None:
+            self._acknowledge(ack, before, out)
+
+    def _acknowledge(self, ack: str, before: int, out: list[Effect]) -> None:
+        """The last frame that frame layers made of a publication acknowledges it."""
+        for at in range(len(out) - 1, before - 1, -1):
+            effect = out[at]
+            if isinstance(effect, Transmit):
+                out[at] = msgspec.structs.replace(effect, acknowledges=ack)
+                return
+        out.append(Done(ack))  # a fault layer swallowed it, or holds it back
 
     def _frames(self, index: int, effects: Effects, now: int, out: list[Effect]) -> None:
         """Carry the effects of frame layer `index` up or down."""

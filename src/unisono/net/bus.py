@@ -13,6 +13,7 @@ from unisono.core.effects import Effect
 from unisono.core.events import Delivery
 from unisono.errors import BusClosed
 from unisono.net.runtime import Runtime
+from unisono.qos.deadline import Deadline, Timeliness
 from unisono.qos.total_order.layer import TotalOrder
 
 
@@ -89,6 +90,14 @@ class Bus:
             if isinstance(layer, TotalOrder):
                 return _overview(layer)
         return Overview()
+
+    @property
+    def timeliness(self) -> dict[str, Timeliness]:
+        """By topic with a deadline, how many notifications came in time so far."""
+        for layer in self._runtime.node.stack.layers:
+            if isinstance(layer, Deadline):
+                return {topic: known for topic, known in layer.topics.items() if known.goals}
+        return {}
 
     @property
     def troubles(self) -> list[str]:

@@ -10,25 +10,28 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
+from random import Random
 from types import TracebackType
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from msgspec import Meta
 
-from unisono.core.layer import Layer
+from unisono.core.layer import FrameLayer, Layer
 from unisono.core.limits import Limits, check_topic
 from unisono.core.node import Node
 from unisono.ens.base import EventService
 from unisono.ens.memory import MemoryService
 from unisono.ens.nats import NatsService
-from unisono.errors import BadInput, BusClosed, Unsupported
+from unisono.errors import BadInput, BusClosed, EnvironmentLacks, Unsupported
 from unisono.net.bus import Bus
 from unisono.net.capacity import free_processor
 from unisono.net.disk import Disk
 from unisono.net.runtime import Runtime
+from unisono.qos.deadline import PROFILES, Deadline, Goal
 from unisono.qos.membership import STORE_KEY, Membership
+from unisono.qos.reliable.options import Reliability
 from unisono.qos.total_order.adapt import Adapt
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.trace.files import ParquetRecorder
@@ -51,6 +54,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The wished guarantees, checked. See `connect` for what each means."""
 
     order: dict[str, str]  # pattern -> guarantee, first match counts
+    delivery: dict[str, Literal["reliable", "none"]] = {}  # likewise
+    deadline_ms: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = {}  # likewise
+    profile: Literal["D-1", "D-2", "D-3"] | None = None
+    reliability: Reliability | None = None
     buffer: Annotated[int, Meta(ge=0)] | None = None
     hold_s: Seconds = 10.0
     stamps: Literal["exact", "paper"] = "exact"
@@ -69,12 +76,32 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def ordered(self) -> bool:
         return "total" in self.order.values()
 
+    @property
+    def recovering(self) -> bool:
+        return "reliable" in self.delivery.values()
+
     def covers(self, topic: str) -> bool:
         """Whether the topic is totally ordered."""
-        for pattern, guarantee in self.order.items():
-            if fnmatchcase(topic, pattern):
-                return guarantee == "total"
-        return False
+        return _chosen(self.order, topic) == "total"
+
+    def recovers(self, topic: str) -> bool:
+        """Whether lost packets of the topic are recovered."""
+        return _chosen(self.delivery, topic) == "reliable"
+
+    def goals(self, topic: str) -> tuple[Goal, ...]:
+        """What is asked of the topic's latency."""
+        if self.profile is not None:
+            return PROFILES[self.profile]
+        deadline = _chosen(self.deadline_ms, topic)
+        return () if deadline is None else (Goal(deadline, 1.0),)
+
+
+T = TypeVar("T")
+
+
+def _chosen(patterns: Mapping[str, T], topic: str) -> T | None:
+    """What the first pattern that fits says."""
+    return next((v for pattern, v in patterns.items() if fnmatchcase(topic, pattern)), None)
 
 
 def connect(
@@ -84,6 +111,10 @@ def connect(
     buffer: int | None = None,
     hold_s: float | None = None,
     stamps: str = "exact",
+    delivery: str | Mapping[str, str] = "none",
+    deadline_ms: float | Mapping[str, float] | None = None,
+    profile: str | None = None,
+    reliability: Reliability | None = None,
     manage: bool = True,
     trace: str | os.PathLike[str] | None = None,
     name: str | None = None,
@@ -108,6 +139,12 @@ def connect(
     tagged
     hold_s      how long an event waits for a missing one before it goes ahead as gap_skipped (10)
     stamps      "exact", or "paper" for the printed stamps (experiments)
+    delivery    "reliable": what the bus loses of events is recovered, by redundancy and from other
+                subscribers; "none"; or a mapping from topic patterns as for order
+    deadline_ms events notified later than this after their publication are marked late; a number,
+                or a mapping from topic patterns
+    profile     "D-1", "D-2" or "D-3": deadlines of the Co-Flight system, instead of deadline_ms
+    reliability a unisono.Reliability: redundancy, gossip, how long events are kept for others
     manage      host topic managers in this process; at least one process must
     trace       folder to record what the audit needs
     name        this node's name in the trace; a random suffix keeps it unique
@@ -130,6 +167,9 @@ def connect(
             "buffer": buffer,
             "hold_s": 10.0 if hold_s is None else hold_s,
             "stamps": stamps,
+            "delivery": {"*": delivery} if isinstance(delivery, str) else delivery,
+            "deadline_ms": _per_topic(deadline_ms),
+            "profile": profile,
             "manage": manage,
             "trace": os.fspath(trace) if isinstance(trace, os.PathLike) else trace,
             "name": name,
@@ -144,6 +184,16 @@ def connect(
     )
     for pattern, guarantee in options.order.items():
         _check_guarantee(pattern, guarantee)
+    if reliability is not None:
+        if not isinstance(reliability, Reliability):
+            raise BadInput(
+                f"reliability is a unisono.Reliability, not {type(reliability).__name__}"
+            )
+        if "reliable" not in options.delivery.values():
+            raise Unsupported('reliability means nothing without delivery="reliable"; leave it out')
+        options = msgspec.structs.replace(options, reliability=reliability)
+    if profile is not None and deadline_ms is not None:
+        raise Unsupported("a profile says what the deadlines are; leave deadline_ms out")
     if not options.ordered:
         given = {"buffer": buffer, "hold_s": hold_s, "discovery_s": discovery_s}
         useless = [option for option, value in given.items() if value is not None]
@@ -161,7 +211,16 @@ def connect(
     return Connection(_service(url, options.patience_s), options, limits or Limits())
 
 
+def _per_topic(deadline_ms: float | Mapping[str, float] | None) -> object:
+    if deadline_ms is None:
+        return {}
+    return deadline_ms if isinstance(deadline_ms, Mapping) else {"*": deadline_ms}
+
+
 _MEANT = {
+    "delivery": '"reliable" or "none", or a mapping from topic patterns to these',
+    "deadline_ms": "a positive number of milliseconds, or a mapping from topic patterns to such",
+    "profile": '"D-1", "D-2" or "D-3"',
     "order": "a guarantee, or a mapping from topic patterns to guarantees",
     "buffer": "a number of events, or None for no bound",
     "hold_s": "a positive number of seconds",
@@ -345,7 +404,22 @@ def _node(
                 limits=limits,
             )
         )
-    return Node(node_id, layers, limits=limits, records=options.trace is not None)
+    if options.deadline_ms or options.profile is not None:
+        layers.insert(0, Deadline(options.goals))
+    frames = [_reliable(node_id, options, limits)] if options.recovering else []
+    return Node(node_id, layers, frames, limits, records=options.trace is not None)
+
+
+def _reliable(node_id: str, options: Options, limits: Limits) -> FrameLayer:
+    try:
+        from unisono.qos.reliable.layer import Reliable
+    except ImportError as error:
+        raise EnvironmentLacks(
+            f'delivery="reliable" needs numpy and numba ({error}): pip install "unisono[reliable]"'
+        ) from error
+    rng = Random(secrets.token_bytes(16))
+    recovers = lru_cache(1 << 16)(options.recovers)
+    return Reliable(node_id, rng, options.reliability, limits, covers=recovers)
 
 
 def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:

@@ -20,13 +20,13 @@ counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import ClassVar
 
 import msgspec
 
-from unisono.core.effects import Arrive, Effect, Record, SetTimer, Transmit
+from unisono.core.effects import Arrive, Effect, Record, SetTimer, Transmit, Trouble
 from unisono.core.events import EVERYONE, Control, inbox
 from unisono.core.layer import Effects, FrameLayer
 from unisono.core.limits import RESERVED, Limits
@@ -72,10 +72,12 @@ class Reliable(FrameLayer):
         options: Reliability | None = None,
         limits: Limits | None = None,
         field: Field | None = None,
+        covers: Callable[[str], bool] = lambda topic: True,
     ) -> None:
         self.counts: Counter[str] = Counter()  # packets and events, by what became of them
         self.blamed: Counter[str] = Counter()  # senders whose packets did not fit together
         self._node_id = node_id
+        self._covers = covers
         self._rng = rng
         self._options = options or Reliability()
         self._limits = limits or Limits()
@@ -93,7 +95,8 @@ class Reliable(FrameLayer):
         return [self._send(EVERYONE, Here(self.peers.me())), self._next_round(now)]
 
     def listening(self, topics: Sequence[str], now: int) -> Effects:
-        self.peers.topics.update(topic for topic in topics if not topic.startswith(RESERVED))
+        mine = (topic for topic in topics if not topic.startswith(RESERVED) and self._covers(topic))
+        self.peers.topics.update(mine)
         return ()
 
     def ignoring(self, topics: Sequence[str], now: int) -> Effects:
@@ -104,7 +107,7 @@ class Reliable(FrameLayer):
         return ()
 
     def publish(self, topic: str, frame: bytes, now: int) -> Effects:
-        if topic.startswith(RESERVED):
+        if topic.startswith(RESERVED) or not self._covers(topic):
             return (Transmit(topic, frame),)
         options = self._options
         cut = Cut(frame, self._field, options.packet_bytes, options.packets)
@@ -119,7 +122,8 @@ class Reliable(FrameLayer):
         packets = [*plain, *self._redundant(cut, plain, options.redundancy)]
         self.counts["packets sent"] += len(packets)
         for packet in packets:
-            out.append(Transmit(topic, self._codec.encode(self._node_id, packet)))
+            frame = self._codec.encode(self._node_id, packet)
+            out.append(Transmit(topic, frame, again=True))  # packets may come twice
         return out
 
     def _redundant(self, cut: Cut, plain: list[Packet], count: int) -> Iterable[Packet]:
@@ -364,13 +368,17 @@ class Reliable(FrameLayer):
 
     def _let_go(self, key: bytes, now: int) -> Iterable[Effect]:
         """Forget an event; if it never became whole, say so."""
-        whole = self._held[key].cut is not None
+        held = self._held[key]
         self._drop(key)
-        if whole:
+        if held.cut is not None:
             return ()
         self._remember(key)
         self.counts["events given up"] += 1
-        return (self._row("given up", key, now),)
+        came, count = 0, 0
+        if held.assembly is not None:
+            came, count = held.assembly.held, held.assembly.layout.packets
+        text = f"an event on {held.topic!r} is given up: {came} of {count or '?'} packets came"
+        return (self._row("given up", key, now), Trouble(text))
 
     def _drop(self, key: bytes) -> None:
         self._bytes -= self._held.pop(key).size
