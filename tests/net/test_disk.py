@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
 from pathlib import Path
@@ -78,3 +79,45 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot keep state"):
         Disk(tmp_path / "file")
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_publisher_that_restarts_with_its_disk_goes_on(tmp_path: Path, killed: bool) -> None:
+    """Its requests once were taken for those of its former life: acknowledged, never notified."""
+
+    async def scene() -> list[unisono.Delivery]:
+        async with asyncio.timeout(_PATIENCE_S), unisono.connect("memory://lives") as reader:
+            await reader.subscribe("t")
+            for life in range(3):
+                connection = unisono.connect("memory://lives", disk=tmp_path, period_s=0.1)
+                bus = await connection.open()
+                for number in range(3):
+                    await (await bus.publish("t", b"%d" % (3 * life + number)))
+                if killed:
+                    await bus._runtime.stop()
+                    bus._shut()
+                else:
+                    await bus.close()
+            return [await reader.notify() for _ in range(9)]
+
+    heard = asyncio.run(scene())
+    assert [event.payload for event in heard] == [b"%d" % number for number in range(9)]
+    assert len({event.id for event in heard}) == 9
+    assert len({event.publisher for event in heard}) == 1
+
+
+def test_lives_are_counted(tmp_path: Path) -> None:
+    for life in range(3):
+        disk = Disk(tmp_path)
+        assert disk.life() == life
+        assert disk.load() == {}
+        disk.close()
+
+
+def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
+    Disk(tmp_path).close()
+    with sqlite3.connect(tmp_path / "node.sqlite") as connection:
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with pytest.raises(BadInput, match="another version"):
+        Disk(tmp_path)

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.managers import Bench
 
+from unisono.core.events import first_of
+from unisono.qos.total_order.messages import RequestStamp
 from unisono.qos.total_order.state import ManagerState
 
 TOPICS = tuple("abcdefgh")  # a has the highest priority
@@ -156,3 +158,34 @@ def test_relations_that_begin_amid_events_leave_none_waiting(
     bench.run()
     assert len(bench.stamps) == len(published)
     assert len(bench.related) == len(subscribed)
+
+
+@given(seeds)
+def test_a_publisher_in_a_new_life_is_not_taken_for_the_former(seed: int) -> None:
+    bench = Bench("a", Random(seed))
+    manager = bench.managers["a"]
+    for life, count in ((0, 3), (1, 2), (4, 3)):
+        for turn in range(1, count + 1):
+            name = f"e{life}.{turn}"
+            bench._ask(name, RequestStamp("a", 0, name, "p", first_of(life) + turn))
+        bench.run()
+    assert [bench.stamps[f"e{life}.{turn}"]["a"] for life, turn in ((0, 1), (1, 1), (4, 1))] == [
+        1,
+        4,
+        6,
+    ]
+    late = RequestStamp("a", 0, "e1.9", "p", first_of(1) + 3)
+    assert manager.take(late) == []
+
+
+@given(seeds)
+def test_one_publisher_that_does_not_confirm_keeps_nothing_but_its_own(seed: int) -> None:
+    """What others have is freed at the managers above all the same."""
+    bench = Bench("ab", Random(seed))
+    related(bench, [{"a", "b"}])
+    bench._ask("silent", RequestStamp("b", 0, "silent", "gone", 1))
+    bench.run()
+    for index in range(50):
+        bench.publish(f"e{index}", "b")
+        bench.run()
+    assert len(bench.managers["a"].state.epoch.kept["b"]) == 2  # the silent one's and the last

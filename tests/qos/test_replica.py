@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from unisono.core.effects import Effect, Send
+import pytest
+
+from unisono.core.effects import Effect, Send, Store
 from unisono.core.limits import Limits
 from unisono.qos.membership import Membership
 from unisono.qos.total_order import messages as msg
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.manager import TopicManager
 from unisono.qos.total_order.order import Orders, TopicOrder, ranking
-from unisono.qos.total_order.replica import Held, Parts, Replica
+from unisono.qos.total_order.replica import Held, Parts, Replica, load_held
 from unisono.qos.total_order.state import ManagerState
 from unisono.qos.views import NewView, Past, View
 
@@ -21,10 +23,10 @@ def request(turn: int) -> msg.RequestStamp:
     return msg.RequestStamp("t", 1, f"e{turn}", "p", turn)
 
 
-def replica() -> Replica:
+def replica(durable: bool = False) -> Replica:
     state = ManagerState("t")
     manager = TopicManager(state, Orders(TopicOrder()), True, Limits())
-    return Replica(Held(1, 0, state), manager, durable=False)
+    return Replica(Held(1, 0, state), manager, durable)
 
 
 def stamps(leader: Replica) -> list[str]:
@@ -135,3 +137,29 @@ def test_a_manager_that_returns_late_gets_no_answer() -> None:
     second = msg.Copy(1, "t", 2, (request(2),))
     assert answers(layer.receive(second, MANAGER, 3)) == []
     assert layer.replicas["t"].held.state.number == 1
+
+
+def test_a_new_epoch_is_stored_whole() -> None:
+    """Else a restart under the order after the next could not load it, and would know nothing."""
+    copy = replica(durable=True)
+    stored = copy.follow(msg.Copy(1, "t", 1, (request(1), request(2), msg.Close("t", 1, 0))))
+    assert stored is not None
+    following = copy.follow(msg.Copy(1, "t", 4, (msg.Open("t", 1, 1, (), {}, {}, ()),)))
+    assert following is not None
+    kept = {e.key: e.value for e in (*stored, *following) if isinstance(e, Store)}
+    ((held, entries),) = load_held({k: v for k, v in kept.items() if v is not None})
+    assert held.state.epoch.number == 1 and entries == []
+
+
+def test_without_a_majority_no_more_than_a_backlog_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("unisono.qos.total_order.replica._BACKLOG", 5)
+    leader = replica()
+    leader.lead_fresh(("x", "y"))
+    for turn in range(1, 6):
+        assert not leader.full
+        leader.take(request(turn))
+    assert leader.full
+    leader.copied("x", 3)
+    assert not leader.full

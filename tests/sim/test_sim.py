@@ -180,7 +180,7 @@ def test_a_seed_that_breaks_an_invariant_counts_as_failed(monkeypatch: pytest.Mo
     def broken(self: TopicManager, message: ToTopic) -> None:
         raise AssertionError("two managers")
 
-    monkeypatch.setattr(TopicManager, "request", broken)
+    monkeypatch.setattr(TopicManager, "request_stamp", broken)
     total = run_totals(scenario(), range(3, 5))
     assert total.invalid == 2
     assert [failure["seed"] for failure in total.failures] == [3, 4]

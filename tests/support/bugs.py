@@ -103,7 +103,7 @@ def does_not_fill(patch: Patch) -> None:
 
 
 def takes_requests_as_they_come(patch: Patch) -> None:
-    patch.setattr(TopicManager, "request", lambda self, message: self._create(message))
+    patch.setattr(TopicManager, "request_stamp", lambda self, message: self._create(message))
 
 
 def delivers_twice(patch: Patch) -> None:

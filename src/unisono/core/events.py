@@ -18,6 +18,14 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Stamp = dict[str, Number]
 
 
+LIFE_BITS = 32
+
+
+def first_of(life: int) -> int:
+    """Where a node's numbers begin in a life: no earlier life has come so far."""
+    return life << LIFE_BITS
+
+
 def inbox(node: str) -> str:
     """The topic on which a node takes its point-to-point messages."""
     return INBOX + node

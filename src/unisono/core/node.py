@@ -27,7 +27,7 @@ from unisono.core.effects import (
     Transmit,
     Unsubscribe,
 )
-from unisono.core.events import EVERYONE, Control, Delivery, Event, inbox
+from unisono.core.events import EVERYONE, Control, Delivery, Event, first_of, inbox
 from unisono.core.layer import Effects, FrameLayer, Layer
 from unisono.core.limits import Limits, check_payload, check_topic
 from unisono.core.stack import SEPARATOR, Stack
@@ -44,7 +44,10 @@ _ENVELOPE_BYTES = (
 
 
 class Node:
-    """One participant. `rejected` counts the frames that were refused, by reason."""
+    """One participant. `rejected` counts the frames that were refused, by reason.
+
+    `life` counts the restarts of a node that keeps its name: what it numbers goes on far above.
+    """
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class Node:
         frame_layers: Sequence[FrameLayer] = (),
         limits: Limits | None = None,
         records: bool = True,
+        life: int = 0,
     ) -> None:
         self.id = node_id
         self._records = records  # somebody keeps the trace
@@ -62,8 +66,7 @@ class Node:
         self.codec = Codec(self.stack.controls, self.limits.payload_bytes + _ENVELOPE_BYTES)
         self.rejected: Counter[str] = Counter()
         self._joins = any(layer.joins for layer in layers)
-        self._seq = 0
-        self._position = 0
+        self._seq = self._position = first_of(life)
         self._subscribed_from: dict[str, int] = {}  # topic -> from_us
         self._wanted: set[str] = set()  # as last asked for; operations may be under way
         self._beginning: dict[str, tuple[str, ...]] = {}  # subscribe operations under way

@@ -20,7 +20,7 @@ import msgspec
 from unisono.core.events import Control, Event
 
 MAGIC = 0x55
-VERSION = 1
+VERSION = 2
 _HEADER = struct.Struct(">BBI")
 HEADER_BYTES = _HEADER.size
 

@@ -62,6 +62,8 @@ class _Lane:
             await self._filled.wait()
 
     async def stop(self) -> None:
+        self._bound = None  # whoever waits for room need not any more
+        self._room.set()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

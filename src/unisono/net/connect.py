@@ -370,6 +370,7 @@ def _node(
         most = service.max_frame_bytes - _ENVELOPE_BYTES
         limits = msgspec.structs.replace(limits, payload_bytes=min(limits.payload_bytes, most))
     layers: list[Layer] = []
+    life = disk.life() if disk is not None else 0
     if options.ordered:
         discovery_s = service.discovery_s if options.discovery_s is None else options.discovery_s
         stored = disk.load() if disk is not None else None
@@ -400,6 +401,7 @@ def _node(
                 retry_us=round(2 * options.period_s * SECOND),
                 adapt=Adapt() if options.adapt else None,
                 stored=stored,
+                life=life,
                 covers=lru_cache(1 << 16)(options.covers),
                 limits=limits,
             )
@@ -407,7 +409,7 @@ def _node(
     if options.deadline_ms or options.profile is not None:
         layers.insert(0, Deadline(options.goals))
     frames = [_reliable(node_id, options, limits)] if options.recovering else []
-    return Node(node_id, layers, frames, limits, records=options.trace is not None)
+    return Node(node_id, layers, frames, limits, options.trace is not None, life)
 
 
 def _reliable(node_id: str, options: Options, limits: Limits) -> FrameLayer:

@@ -15,7 +15,10 @@ from unisono.core.effects import Store
 from unisono.errors import BadInput, EnvironmentLacks
 
 _NODE_ID = "node-id"
+_LIFE = "life"
+_QUERY = "SELECT value FROM kept WHERE key = ?"
 _FILE = "node.sqlite"
+_FORMAT = 2  # of what managers and views keep; changes with their messages
 
 
 class Disk:
@@ -29,25 +32,41 @@ class Disk:
             execute("PRAGMA locking_mode = EXCLUSIVE")
             execute("PRAGMA journal_mode = WAL")
             execute("PRAGMA synchronous = FULL")
-            execute("CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL)")
             execute("BEGIN IMMEDIATE")
+            if not execute("SELECT 1 FROM sqlite_master WHERE name = 'kept'").fetchone():
+                execute("CREATE TABLE kept (key TEXT PRIMARY KEY, value BLOB NOT NULL)")
+                execute(f"PRAGMA user_version = {_FORMAT}")
             execute("COMMIT")
+            (found,) = execute("PRAGMA user_version").fetchone()
         except (OSError, sqlite3.DatabaseError) as error:
             raise BadInput(f"cannot keep state in {folder}: {error}") from None
+        if found != _FORMAT:
+            self._connection.close()
+            raise BadInput(
+                f"the state in {folder} is of another version of Unisono ({found}, not {_FORMAT}); "
+                "use that one, or a new folder"
+            )
 
     def load(self) -> dict[str, bytes]:
-        """Everything kept, the node's id apart."""
-        rows = self._connection.execute("SELECT key, value FROM kept WHERE key != ?", (_NODE_ID,))
+        """Everything kept, but for the node's id and its lives."""
+        query = "SELECT key, value FROM kept WHERE key NOT IN (?, ?)"
+        rows = self._connection.execute(query, (_NODE_ID, _LIFE))
         return dict(rows.fetchall())
 
     def node_id(self, fresh: str) -> str:
         """The id under which this state was kept; the fresh one for a new folder."""
-        query = "SELECT value FROM kept WHERE key = ?"
-        row = self._connection.execute(query, (_NODE_ID,)).fetchone()
+        row = self._connection.execute(_QUERY, (_NODE_ID,)).fetchone()
         if row is not None:
             return bytes(row[0]).decode()
         self.write([Store(_NODE_ID, fresh.encode())])
         return fresh
+
+    def life(self) -> int:
+        """How many times a process has begun with this folder before; counts this one."""
+        row = self._connection.execute(_QUERY, (_LIFE,)).fetchone()
+        before = int(row[0]) if row is not None else 0
+        self.write([Store(_LIFE, str(before + 1).encode())])
+        return before
 
     def write(self, stores: Sequence[Store]) -> None:
         """Carry out these effects; on disk when this returns."""

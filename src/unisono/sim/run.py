@@ -113,11 +113,13 @@ class _Run:
         self._down: dict[str, str] = {}  # crashed nodes that will come back
         self._reborn: set[str] = set()
         self._tickets = 0
+        self._lives: dict[str, int] = {}
 
     def node(self, name: str, newcomer: bool = False) -> Node:
         scenario = self.scenario
         stored = self.world.disks.setdefault(name, {}) if self.chaos.disks else None
         limits = Limits()
+        life = self._lives[name] = self._lives.get(name, -1) + 1
         layers: list[Layer] = []
         if scenario.order == "total":
             first = View("sim", 1, tuple(self.founders), replicas=scenario.replicas)
@@ -146,13 +148,14 @@ class _Run:
                     retry_us=_RETRY_US,
                     adapt=scenario.adapt,
                     stored=stored,
+                    life=life,
                     limits=limits,
                 )
             )
         frames = list(fault_layers(self.faults, name, self.seed, self.world.weather))
         if scenario.delivery is not None:
             frames.insert(0, reliable(name, scenario.delivery, self.seed, limits))
-        return Node(name, layers, frames, limits)
+        return Node(name, layers, frames, limits, life=life)
 
     # What the world tells: the checkers hear all, the applications their notifications.
 

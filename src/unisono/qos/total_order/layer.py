@@ -77,6 +77,7 @@ class TotalOrder(Layer):
         limits: Limits | None = None,
         adapt: Adapt | None = None,
         stored: Mapping[str, bytes] | None = None,
+        life: int = 0,
     ) -> None:
         self._limits = limits or Limits()
         self._orders = Orders(order or TopicOrder())
@@ -85,7 +86,7 @@ class TotalOrder(Layer):
         self.members = members
         members.topics = self._managed
         self._post = Post(node_id)
-        self.publisher = Publisher(self._post, self._limits, patience_us, retry_us)
+        self.publisher = Publisher(self._post, self._limits, patience_us, retry_us, life)
         self.subscriber = Subscriber(
             self._post,
             self._orders,
@@ -95,6 +96,7 @@ class TotalOrder(Layer):
             hold_us=hold_us,
             catch_up_us=catch_up_us,
             retry_us=retry_us,
+            life=life,
         )
         self._timers: dict[str, Callable[[int], None]] = {
             HOLD_TIMER: self.subscriber.timer,
@@ -181,10 +183,9 @@ class TotalOrder(Layer):
 
     def _unstamped(self, event: Event, now: int) -> Effects:
         """Its publisher did not choose total order for the topic: said, not guessed at."""
-        kind = "without a stamp"
-        self.subscriber.ignored[kind] += 1
+        self.subscriber.ignored["without a stamp"] += 1
         text = f"{event.id} is left out: {event.publisher} publishes {event.topic!r} without order"
-        return (self._post.row("faults", kind, event.id, now), Trouble(text))
+        return (self._post.row("faults", "without a stamp", event.id, now), Trouble(text))
 
     def effective(self, ticket: str, now: int) -> Effects:
         self.subscriber.effective(ticket, now)
@@ -222,7 +223,7 @@ class TotalOrder(Layer):
         post = self._post
         if isinstance(message, msg.ToTopic):
             return self._to_manager(message, sender)
-        if isinstance(message, _Look):
+        if isinstance(message, msg.Look):
             return [*self._change_epoch(now), *self.members.propose(now)]
         if isinstance(message, msg.StampReady):
             self.publisher.stamped(message)
@@ -277,6 +278,9 @@ class TotalOrder(Layer):
         epoch = getattr(message, "epoch", 0)
         if replica is None or not replica.serving or epoch > replica.held.state.epoch.number:
             self._parking.for_topic(message)
+            return ()
+        if replica.full:  # whoever waits asks again
+            post.refuse(message, "no majority of the copies answers")
             return ()
         effects = replica.take(message)
         self._mail(replica)
@@ -448,7 +452,9 @@ class TotalOrder(Layer):
         assert view is not None
         if topic in self._unled or not self._survey.knows(topic):
             return None
-        if self._epochs.needed and not (self._is_ready or topic in self._epochs.mentioned):
+        if self._epochs.needed and not (
+            self.members.is_ready(self._post.node_id) or topic in self._epochs.mentioned
+        ):
             return None  # a subscription of the old epoch may name it
         replica = self.replicas[topic] = self._fresh(topic, view)
         self.led[topic] = replica
@@ -490,7 +496,7 @@ class TotalOrder(Layer):
         self._mail(replica)
         if replica.serving and not served:
             self._served(replica)
-            self._post.local.append(_Look())
+            self._post.local.append(msg.Look())
         return effects
 
     def _adopt(self, message: msg.Adopt, sender: str) -> list[Effect]:
@@ -529,17 +535,17 @@ class TotalOrder(Layer):
         """Close, report, open: as far as it can go now. Then this node is ready in the view."""
         view = self._view
         assert view is not None
-        if self._post.node_id not in view.members or self._is_ready:
+        if self._post.node_id not in view.members or self.members.is_ready(self._post.node_id):
             return []
         everyone_serves = not self._unled and all(r.serving for r in self.led.values())
         if not self._survey.knows_all or not everyone_serves:
             return []
         out: list[Effect] = []
         if self._epochs.needed:
-            for topic in sorted(self._epochs.mentioned - self.led.keys()):
-                if self._post.manager_of(topic) == self._post.node_id:
-                    self._begin_fresh(topic)
             for _ in range(2):  # the report may be the last word that the opening waits for
+                for topic in sorted(self._epochs.mentioned - self.led.keys()):
+                    if self._post.manager_of(topic) == self._post.node_id:
+                        self._begin_fresh(topic)
                 for topic, entry in self._epochs.next_entries(self.led):
                     out += self._submit(self.led[topic], entry)
                 out += self._epochs.report(self.led)
@@ -550,10 +556,6 @@ class TotalOrder(Layer):
             self._parking.release(topic)
         return out
 
-    @property
-    def _is_ready(self) -> bool:
-        return self.members.is_ready(self._post.node_id)
-
     def _host(self, letter: msg.Closing | msg.Opened) -> None:
         """A letter of a manager to the node that hosts it."""
         if isinstance(letter, msg.Closing):
@@ -561,7 +563,7 @@ class TotalOrder(Layer):
         else:
             self._epochs.opened(letter)
             self._parking.release(letter.topic)
-        self._post.local.append(_Look())
+        self._post.local.append(msg.Look())
 
     def _count(self, replica: Replica) -> None:
         """Who is popular? If a lower topic is much more so, its place should be this one's."""
@@ -593,8 +595,4 @@ class TotalOrder(Layer):
         wish = self._popularity.change(order, message, events, self._free, now)
         if wish is not None and wish != order.listed:
             self.members.wished_order = wish
-            self._post.local.append(_Look())
-
-
-class _Look(Control, frozen=True, tag="look"):
-    """Not sent: something changed here that lets the views or epochs go on."""
+            self._post.local.append(msg.Look())

@@ -33,9 +33,11 @@ bounded by what the publishers have outstanding (`Limits.outstanding` each).
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 
-from unisono.core.events import Control, Stamp
+from unisono.core.events import LIFE_BITS, Control, Stamp, first_of
 from unisono.core.limits import Limits
 from unisono.qos.total_order.messages import (
     AskStart,
@@ -46,6 +48,7 @@ from unisono.qos.total_order.messages import (
     Confirm,
     Drain,
     Drained,
+    Entry,
     FillStamp,
     Open,
     Opened,
@@ -65,25 +68,12 @@ from unisono.qos.total_order.state import Epoch, ManagerState
 EPOCH = "_unisono.order"  # the system topic: its entry in a stamp is the epoch (errata V9)
 HOST = "host"  # Closing and Opened go to the node that hosts the manager
 _PULLED = 32  # steps from one that waits to what it waits for, per request sent again
+_KEPT_PRINTED = 4096  # stamps of a lower topic; exact ones are freed without exception
 _OLD_EPOCHS = 8  # remembered; by then every live publisher has its stamps
 
 
-# Which method takes which message.
-_HANDLERS: dict[type[ToTopic], str] = {
-    RequestStamp: "request",
-    Confirm: "confirm",
-    FillStamp: "fill",
-    Pull: "pull",
-    Relate: "relate",
-    RelatedTopic: "related",
-    Base: "base",
-    BaseKnown: "base_known",
-    Drain: "drain",
-    Drained: "drained",
-    AskStart: "ask_start",
-    Close: "close",
-    Open: "open",
-}
+# Which method takes which message: the one that is called as the message's tag.
+_HANDLERS = {kind: str(kind.__struct_config__.tag).replace("-", "_") for kind in get_args(Entry)}
 
 Letter = tuple[str | None, Control]  # to a node, to HOST, or None: to the message's topic
 
@@ -103,9 +93,9 @@ class TopicManager:
     def take(self, message: ToTopic) -> list[Letter]:
         """A message for this topic; returns the letters that it leads to."""
         if type(message) is FillStamp:
-            self.fill(message)
+            self.fill_stamp(message)
         elif type(message) is RequestStamp:
-            self.request(message)
+            self.request_stamp(message)
         else:
             getattr(self, _HANDLERS[type(message)])(message)
         letters, self._letters = self._letters, []
@@ -128,17 +118,19 @@ class TopicManager:
 
     # Stamps of this topic.
 
-    def request(self, message: RequestStamp) -> None:
+    def request_stamp(self, message: RequestStamp) -> None:
         """Number the event, in the order in which its publisher asked."""
         state = self.state
         publisher = message.publisher
         if message.done:
             self._confirmed(publisher, message.done)
         last = state.turns.get(publisher, 0)
+        if message.turn >> LIFE_BITS > last >> LIFE_BITS:
+            last = self._new_life(publisher, message.turn >> LIFE_BITS)
         if message.turn <= last:
             self._stamp_again(publisher, message.turn)
             return
-        if last == 0 and len(state.turns) >= self._limits.publishers:
+        if publisher not in state.turns and len(state.turns) >= self._limits.publishers:
             reason = f"topic {state.topic!r} has {self._limits.publishers} publishers already"
             self._to_node(publisher, Refused(message.event_id, reason))
             return
@@ -149,11 +141,22 @@ class TopicManager:
         if publisher in state.early:
             self._create_early(publisher)
 
+    def _new_life(self, publisher: str, life: int) -> int:
+        """It has restarted under its name; numbers it had got stay, for who waits for them."""
+        first = first_of(life)
+        if publisher in self.state.turns:
+            self.state.turns[publisher] = first
+            self.state.early.pop(publisher, None)
+        return first
+
     def _create_early(self, publisher: str) -> None:
         """Number what waited for its turn."""
         waiting = self.state.early[publisher]
         while True:
-            following = waiting.pop(self.state.turns.get(publisher, 0) + 1, None)
+            last = self.state.turns.get(publisher)
+            if last is None:
+                last = first_of(min(waiting, default=0) >> LIFE_BITS)
+            following = waiting.pop(last + 1, None)
             if following is None:
                 break
             self._create(following)
@@ -180,8 +183,9 @@ class TopicManager:
             message.publisher,
             stamp,
             path[1:],
-            state.complete,
+            tuple(state.freed),
         )
+        state.freed = []
         state.own[state.number] = partial
         state.unfinished.setdefault(message.publisher, {})[message.turn] = state.number
         self.handled.append(state.topic)
@@ -219,11 +223,10 @@ class TopicManager:
         turn = done
         while (number := unfinished.pop(turn, None)) is not None:  # they follow each other
             del state.own[number]
+            state.freed.append(number)
             turn -= 1
         if not unfinished:
             del state.unfinished[publisher]
-        while state.complete < state.number and state.complete + 1 not in state.own:
-            state.complete += 1
         if state.old:
             self._forget_old()
 
@@ -233,7 +236,7 @@ class TopicManager:
         state = self.state
         return state.epoch if number == state.epoch.number else state.old.get(number)
 
-    def fill(self, message: FillStamp) -> None:
+    def fill_stamp(self, message: FillStamp) -> None:
         """Add this topic's number once everything the stamp counts has passed by."""
         state = self.state
         epoch = self._epoch_of(message.epoch)
@@ -317,19 +320,22 @@ class TopicManager:
             path[1:],
             message.free,
         )
-        epoch.kept.setdefault(lower, {})[number] = partial
+        kept = epoch.kept.setdefault(lower, {})
+        kept[number] = partial
+        if not self._exact and len(kept) > _KEPT_PRINTED:
+            del kept[next(iter(kept))]  # a late duplicate would stay for ever
         self.handled.append(lower)
         self._forward(partial)
 
-    def _free(self, lower: str, upto: int) -> None:
-        """The stamps of a lower topic up to here are with their publishers."""
+    def _free(self, lower: str, numbers: tuple[int, ...]) -> None:
+        """These stamps of a lower topic are with their publishers."""
         kept = self.state.epoch.kept.get(lower)
-        number = upto
-        while kept and kept.pop(number, None) is not None:  # they follow each other
-            number -= 1
+        if kept:
+            for number in numbers:
+                kept.pop(number, None)
         for epoch in self.state.old.values():
-            for number in [n for n in epoch.kept.get(lower, ()) if n <= upto]:
-                del epoch.kept[lower][number]
+            for number in numbers:
+                epoch.kept.get(lower, {}).pop(number, None)
 
     def _pull_for(self, epoch: Epoch, message: FillStamp) -> None:
         """A stamp that waits here was sent again: ask for the first that it waits for."""
@@ -427,7 +433,7 @@ class TopicManager:
         above, *rest = self._order.upwards(message.group)
         self._to_topic(msgspec.structs.replace(message, topic=above, group=tuple(rest)))
 
-    def related(self, message: RelatedTopic) -> None:
+    def related_topic(self, message: RelatedTopic) -> None:
         """A higher topic is related to all above it; when all are, this topic may join them."""
         state = self.state
         if not self._expects(message.epoch, message.op) or state.telling:

@@ -48,7 +48,7 @@ class FillStamp(ToTopic, frozen=True, array_like=True, tag="fill-stamp"):
     publisher: str
     stamp: Stamp
     path: tuple[str, ...]  # the topics still to visit after this one, upwards
-    free: Number = 0  # the stamps of the event's topic up to here are complete: forget them
+    free: tuple[Number, ...] = ()  # stamps of the event's topic that publishers have: forget them
     pulled: Number = 0  # asked for again by someone who waits for it, who waits for it, ...
 
 
@@ -267,6 +267,10 @@ class Adopt(Control, frozen=True, array_like=True, tag="adopt"):
     part: Number
     parts: Annotated[int, Meta(ge=1, le=1 << 16)]
     data: bytes  # a part of a packed Held
+
+
+class Look(Control, frozen=True, array_like=True, tag="look"):
+    """Not sent: something changed here that lets the views or epochs go on."""
 
 
 CONTROLS: tuple[type[Control], ...] = (

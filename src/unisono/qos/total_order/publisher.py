@@ -9,32 +9,38 @@ that it need not keep them.
 
 from __future__ import annotations
 
-from itertools import islice
+from collections import Counter
 
 import msgspec
 
 from unisono.core.effects import CancelTimer, Done, Publish, SetTimer
-from unisono.core.events import Event
+from unisono.core.events import Event, first_of
 from unisono.core.limits import Limits
 from unisono.qos.total_order.messages import Confirm, Refused, RequestStamp, StampReady
 from unisono.qos.total_order.post import Post
 
 PATIENCE_TIMER = "stamp"
 RETRY_TIMER = "request"
-_REPEATED = 256  # requests repeated at a time, oldest first
+_REPEATED = 256  # requests of a topic repeated at a time, oldest first
 
 
 class Publisher:
     """Events on their way to a stamp. The driver bounds how many by `Limits.outstanding`."""
 
     def __init__(
-        self, post: Post, limits: Limits, patience_us: int | None, retry_us: int | None
+        self,
+        post: Post,
+        limits: Limits,
+        patience_us: int | None,
+        retry_us: int | None,
+        life: int = 0,
     ) -> None:
         self._post = post
         self._limits = limits
         self._patience_us = patience_us
         self._retry_us = retry_us
         self._retrying = False
+        self._first = first_of(life)
         self._turns: dict[str, int] = {}
         self._waiting: dict[str, set[int]] = {}  # topic -> turns whose stamp has not come
         self._told: dict[str, int] = {}  # topic -> up to which turn its manager knows
@@ -52,7 +58,7 @@ class Publisher:
             waiting = f"{len(self._overdue)} earlier events wait for managers that do not answer"
             self._post.do(Done(event.id, f"not published: {waiting}"))
             return
-        turn = self._turns[topic] = self._turns.get(topic, 0) + 1
+        turn = self._turns[topic] = self._turns.get(topic, self._first) + 1
         self._outgoing[event.id] = (event, turn)
         if self._patience_us is not None and len(self._outgoing) == len(self._overdue) + 1:
             self._post.do(SetTimer(PATIENCE_TIMER, now + self._patience_us))
@@ -67,7 +73,8 @@ class Publisher:
 
     def _done(self, topic: str) -> int:
         """All stamps up to this turn have come."""
-        done, turns, waiting = self._told.get(topic, 0), self._turns[topic], self._waiting[topic]
+        done, turns = self._told.get(topic, self._first), self._turns[topic]
+        waiting = self._waiting[topic]
         while done < turns and done + 1 not in waiting:
             done += 1
         return done
@@ -83,9 +90,13 @@ class Publisher:
 
     def ask_again(self, since: int) -> None:
         """Repeat the oldest requests, of events published until then."""
-        for event, turn in islice(self._outgoing.values(), _REPEATED):
+        repeated: Counter[str] = Counter()
+        for event, turn in self._outgoing.values():
             if event.published_us > since:
                 break
+            repeated[event.topic] += 1
+            if repeated[event.topic] > _REPEATED:
+                continue  # a topic that does not answer leaves the others in peace
             done = self._told[event.topic] = self._done(event.topic)
             self._post.to_topic(
                 RequestStamp(event.topic, self._post.view, event.id, event.publisher, turn, done)
@@ -94,7 +105,7 @@ class Publisher:
     def _tell_done(self) -> None:
         for topic in self._turns:
             done = self._done(topic)
-            if done > self._told.get(topic, 0):
+            if done > self._told.get(topic, self._first):
                 self._told[topic] = done
                 self._post.to_topic(Confirm(topic, self._post.view, self._post.node_id, done))
 

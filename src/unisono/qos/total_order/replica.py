@@ -26,6 +26,7 @@ from unisono.qos.total_order.messages import (
     Entry,
     FillStamp,
     HandOver,
+    Open,
     ToTopic,
 )
 from unisono.qos.total_order.state import ManagerState
@@ -33,6 +34,7 @@ from unisono.qos.views import majority
 
 PART_BYTES = 1 << 17  # keeps a message well below the frame limit of any bus
 _LOG_ENTRIES = 512  # kept for copies that lag; one further behind gets the whole state
+_BACKLOG = 1 << 15  # messages that a majority does not have: no more are taken until it does
 _COPY_ENTRIES = 2000  # of messages and their stamps in one Copy: some tens of kilobytes
 _STORED_ENTRIES = 256  # on disk since the last whole state
 STORE_STATE = "state:"
@@ -132,6 +134,11 @@ class Replica:
         self._committed = 0
         self._letters: deque[tuple[int, list[Letter]]] = deque()  # not yet told
 
+    @property
+    def full(self) -> bool:
+        """Too much waits for a majority of the copies."""
+        return self.held.index - self._committed >= _BACKLOG
+
     # As the manager.
 
     def lead(self, view: int, copies: tuple[str, ...]) -> list[Effect]:
@@ -206,7 +213,7 @@ class Replica:
         for copy, acked in self._acked.items():
             if acked >= self._due:
                 continue
-            if acked < 0 or self.held.index - acked > len(self._log):
+            if acked < 0 or self.held.index - acked > min(len(self._log), _LOG_ENTRIES):
                 out += self.send_whole(copy)
             else:
                 out += [Send(copy, message) for message in self._since(acked)]
@@ -281,8 +288,8 @@ class Replica:
     def _store_entry(self, entry: ToTopic) -> list[Effect]:
         if not self._durable:
             return []
-        if not self._whole or self._stored >= _STORED_ENTRIES:
-            return self.store_whole()
+        if not self._whole or self._stored >= _STORED_ENTRIES or isinstance(entry, Open):
+            return self.store_whole()  # of the newest epoch, so that its order is known when loaded
         self._stored += 1
         stored = StoredEntry(self.held.view, self.held.index, _ENCODER.encode(entry))
         key = f"{STORE_ENTRY}{self.topic}:{self._stored}"

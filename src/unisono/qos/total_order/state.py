@@ -28,7 +28,7 @@ class ManagerState(msgspec.Struct):
 
     topic: str
     number: int = 0
-    complete: int = 0  # all stamps of this topic up to here are with their publishers
+    freed: list[int] = []  # stamps that publishers have, to be told with the next one
     epoch: Epoch = msgspec.field(default_factory=Epoch)
     old: dict[int, Epoch] = {}  # closed epochs whose stamps may be on their way
     closing: Closing | None = None  # how the epoch before ended

@@ -33,7 +33,7 @@ from unisono.core.effects import (
     Trouble,
     Unsubscribe,
 )
-from unisono.core.events import Event, Stamp, Status
+from unisono.core.events import Event, Stamp, Status, first_of
 from unisono.core.limits import Limits
 from unisono.core.stack import SEPARATOR
 from unisono.qos.total_order.manager import EPOCH
@@ -78,6 +78,7 @@ class Subscriber:
         hold_us: int | None = None,
         catch_up_us: int | None = None,
         retry_us: int | None = None,
+        life: int = 0,
     ) -> None:
         self._post = post
         self._orders = orders
@@ -102,7 +103,7 @@ class Subscriber:
         self._hold_at: int | None = None
         self._operations: deque[Operation] = deque()
         self._early: deque[Event] = deque()  # events of topics whose start is not known yet
-        self._op = 0  # the operation under way, how far it is, and what it waits for
+        self._op = first_of(life)  # the operation under way, how far it is, and what it waits for
         self._phase = ""
         self._fresh: tuple[str, ...] = ()
         self._numbers: dict[str, int | None] = {}
