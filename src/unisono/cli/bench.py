@@ -9,7 +9,7 @@ from typing import Any
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks
 
-BENCHMARKS = ("audit", "order", "sim")
+BENCHMARKS = ("audit", "coding", "order", "sim")
 # Options that mean something to one benchmark only.
 OPTIONS = {"rows": "audit", "folder": "audit", "master": "audit"} | dict.fromkeys(
     ("bus", "topics", "subscribers"), "order"
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
         if getattr(args, option) is not None and benchmark not in args.names:
             raise BadInput(f"--{option} is an option of the benchmark {benchmark}")
     result: dict[str, Any] = {}
-    benchmarks = {"audit": _audit, "order": _order, "sim": _sim}
+    benchmarks = {"audit": _audit, "coding": _coding, "order": _order, "sim": _sim}
     for name in dict.fromkeys(args.names):
         try:
             figures = benchmarks[name](args, ui)
@@ -69,6 +69,23 @@ def _sim(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
     result = sim.run(args.runs or sim.RUNS, ui.remark)
     _show_sim(result["sim"], ui)
     return result
+
+
+def _coding(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
+    from rich.table import Table
+
+    from unisono.bench import coding
+
+    result = coding.run(args.runs or coding.RUNS, ui.remark)
+    figures = result["coding"]
+    table = Table("", "ours", "memcpy", "others, in microseconds")
+    for work in ("encode", "decode"):
+        times = figures[work]["us"]
+        others = ", ".join(f"{n} {t}" for n, t in times.items() if n not in ("ours", "memcpy"))
+        table.add_row(work, str(times["ours"]), str(times["memcpy"]), others or "none found")
+    ui.show(table)
+    ui.show(f"an event's whole path: {figures['event_path_us']} us ({figures['kernel']})")
+    return result | {work: figures[work] for work in ("encode", "decode")}
 
 
 def _order(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:

@@ -156,6 +156,20 @@ def random_factors(count: int, n: int, rng: Random) -> Bytes:
     return drawn
 
 
+def decode_rows(factors: Bytes, payloads: Bytes, field: Field) -> Bytes:
+    """The packets of a generation from n independent ones, plain and coded."""
+    n, size = payloads.shape
+    place = np.empty(2 * n, np.int64)
+    wanted = np.empty((n, n), np.uint8)
+    count = _solve(factors, place, wanted, PRODUCT, INVERSE)
+    found = np.empty((count, size), np.uint8)
+    if count:
+        field.combine(wanted[:count], payloads, found)
+    out = np.empty((n, size), np.uint8)
+    _put(out, payloads, found, place)
+    return out
+
+
 class Encoder:
     """All packets of a generation, and combinations of them."""
 
@@ -212,15 +226,7 @@ class Decoder:
     def decode(self) -> Bytes:
         """The packets of the generation, once complete."""
         assert self.complete, f"{self.rank} of {self.n}"
-        place = np.empty(2 * self.n, np.int64)
-        wanted = np.empty((self.n, self.n), np.uint8)
-        count = _solve(self._factors, place, wanted, PRODUCT, INVERSE)
-        found = np.empty((count, self.size), np.uint8)
-        if count:
-            self._field.combine(wanted[:count], self._payloads, found)
-        out = np.empty((self.n, self.size), np.uint8)
-        _put(out, self._payloads, found, place)
-        return out
+        return decode_rows(self._factors, self._payloads, self._field)
 
     def absent(self) -> tuple[int, ...]:
         """The places of plain packets that have not come."""

@@ -132,7 +132,12 @@ class Assembly:
         if shape.packets < shape.generations or shape.of(0) > PACKETS_MAX:
             raise Misfit(f"{shape.packets} packets in {shape.generations} generations")
         self._decoders: dict[int, Decoder] = {}
+        self.held = 0  # innovative packets so far
         self.senders: list[str] = []
+
+    @property
+    def complete(self) -> bool:
+        return self.held == self.layout.packets
 
     @property
     def missing(self) -> dict[int, int]:
@@ -151,16 +156,12 @@ class Assembly:
         decoder = self._decoders.get(generation)
         return tuple(range(n)) if decoder is None else decoder.absent()
 
-    @property
-    def held(self) -> int:
-        """Innovative packets so far."""
-        return sum(decoder.rank for decoder in self._decoders.values())
-
     def add(self, packet: Packet, sender: str) -> bool:
         """Take a packet; true if it is innovative."""
         shape = self.layout
-        same = Layout(packet.size, len(packet.payload), packet.generations) == shape
-        if packet.key != self.key or not same or packet.generation >= shape.generations:
+        same = packet.size == shape.size and packet.generations == shape.generations
+        fits = len(packet.payload) == shape.payload and packet.generation < shape.generations
+        if packet.key != self.key or not same or not fits:
             raise Misfit("of another event")
         n = shape.of(packet.generation)
         if packet.place >= n or len(packet.factors) != (n if packet.place < 0 else 0):
@@ -171,6 +172,7 @@ class Assembly:
             self._decoders[packet.generation] = decoder
         innovative = decoder.add(packet.factors or unit(n, packet.place), packet.payload)
         if innovative:
+            self.held += 1
             self.senders.append(sender)
         return innovative
 

@@ -190,7 +190,7 @@ class Reliable(FrameLayer):
             out += self._hold(key, held, now)
         if not innovative:
             self.counts["packets of no use"] += 1
-        elif not held.assembly.missing:
+        elif held.assembly.complete:
             out += self._assembled(key, held, now)
         return out
 
