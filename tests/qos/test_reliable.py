@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from unisono.core.effects import Arrive, Effect, Record, SetTimer, Transmit
 from unisono.core.events import EVERYONE, inbox
 from unisono.core.limits import RESERVED
+from unisono.errors import Unsupported
 from unisono.qos.coding.galois import Field
 from unisono.qos.coding.packets import Packet
 from unisono.qos.reliable.layer import MAGIC, ROUND_TIMER, Reliable
@@ -177,3 +178,31 @@ def test_a_polluted_event_is_recovered_from_others_and_the_senders_are_counted()
     for frame in good:
         out += reader.notify("t", frame, 3)
     assert arrived(out) == [event]
+
+
+def test_nodes_with_many_topics_and_events_still_talk() -> None:
+    """Messages about much are larger than packets."""
+    one, two = layer("one", fan_in=3), layer("two")
+    for node in (one, two):
+        node.listening(tuple(f"a topic with a rather long name, number {i}" for i in range(60)), 0)
+    one.peers.hear(two.peers.me())
+    for index in range(600):
+        one.publish("t", b"%d" % index, 0)
+    sent = frames(one.timer(ROUND_TIMER, 1), inbox("two"))
+    answers = [effect for frame in sent for effect in two.notify(inbox("two"), frame, 2)]
+    wants = frames(answers, inbox("one"))
+    assert two.counts == {} and len(wants) >= 600
+
+
+def test_what_is_no_longer_subscribed_is_not_given_up() -> None:
+    node, sender = layer("b"), layer("a")
+    node.notify("t", frames(sender.publish("t", bytes(300), 0))[0], 0)
+    node.ignoring(("t",), 1)
+    assert node._held == {} and node._bytes == 0
+    assert node.counts["events given up"] == 0
+
+
+@pytest.mark.parametrize("useless", [{"pushed": 2}, {"gossip": "push", "fan_in": 2}])
+def test_options_that_would_do_nothing_are_refused(useless: dict[str, object]) -> None:
+    with pytest.raises(Unsupported, match="means nothing"):
+        Reliability(**useless)  # type: ignore[arg-type]

@@ -133,6 +133,21 @@ def test_v7_operations_are_serial() -> None:
     assert [getattr(m, "topic", "") for m in asked] == ["a"]
 
 
+def stamped(
+    published: list[str], subscribed: list[set[str]], rng: Random
+) -> tuple[Bench, dict[str, str]]:
+    """Events on these topics, stamped under these subscriptions: the bench, and their topics."""
+    bench = Bench(TOPICS, rng)
+    for index, topics in enumerate(subscribed):
+        bench.relate(f"op{index}", topics)
+    bench.run()
+    events = {f"e{index}": topic for index, topic in enumerate(published)}
+    for event_id, topic in events.items():
+        bench.publish(event_id, topic)
+    bench.run()
+    return bench, events
+
+
 @given(
     st.lists(st.sampled_from(TOPICS), max_size=20),
     st.lists(st.sets(st.sampled_from(TOPICS), min_size=1), min_size=2, max_size=4),
@@ -142,14 +157,7 @@ def test_readers_of_shuffled_arrivals_agree_and_nothing_is_tagged(
     published: list[str], wanted: list[set[str]], seed: int
 ) -> None:
     rng = Random(seed)
-    bench = Bench(TOPICS, rng)
-    for index, topics in enumerate(wanted):
-        bench.relate(f"op{index}", topics)
-    bench.run()
-    events = {f"e{index}": topic for index, topic in enumerate(published)}
-    for event_id, topic in events.items():
-        bench.publish(event_id, topic)
-    bench.run()
+    bench, events = stamped(published, wanted, rng)
     orders = []
     for topics in wanted:
         reader = Reader(tuple(sorted(topics)))
@@ -177,14 +185,7 @@ def test_a_receiver_can_tell_lost_or_late_from_not_for_me(
     """It waits with an event if and only if one that comes before it, on a topic of its own, has
     not come; never for an event of a topic that it does not subscribe."""
     rng = Random(seed)
-    bench = Bench(TOPICS, rng)
-    for index, topics in enumerate(subscribed):
-        bench.relate(f"op{index}", topics)
-    bench.run()
-    events = {f"e{index}": topic for index, topic in enumerate(published)}
-    for event_id, topic in events.items():
-        bench.publish(event_id, topic)
-    bench.run()
+    bench, events = stamped(published, subscribed, rng)
     before = bench.before()
     for topics in subscribed:
         mine = [event for event, topic in events.items() if topic in topics]

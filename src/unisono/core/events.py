@@ -41,6 +41,9 @@ class Status(StrEnum):
     DUPLICATE = schema.DUPLICATE
 
 
+# `gc=False`: what is frozen and made of plain values is in no cycle; the collector need not look.
+
+
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="event"):
     """One publication on its way."""
 

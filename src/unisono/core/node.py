@@ -226,8 +226,7 @@ class Node:
         self, effect: Subscribe | Unsubscribe, now: int, out: list[Effect]
     ) -> None:
         for index, layer in enumerate(self.frame_layers):
-            listens = isinstance(effect, Subscribe)
-            told = layer.listening if listens else layer.ignoring
+            told = layer.listening if isinstance(effect, Subscribe) else layer.ignoring
             self._frames(index, told(effect.topics, now), now, out)
 
     def _transmit(

@@ -11,18 +11,12 @@ from unisono.experiments.registry import Claim, Experiment, Table
 
 if TYPE_CHECKING:
     from unisono.sim.columnar.engine import Result
-    from unisono.sim.columnar.models import Model
 
 NODES, TOPICS = 500, 100
 DURATION_S, QUICK_S = 2000, 300
 HELD = (2, 5, 10, 20)
 STAMPS = ("printed", "exact")
-# name -> model of publications and subscriptions, topic order
-CASES: dict[str, tuple[Model, str]] = {
-    "popular-first": (large.POWER, "popular-first"),
-    "popular-last": (large.POWER, "popular-last"),
-    "uniform": ("uniform", "popular-first"),
-}
+CASES = tuple(large.HELD_CASES)
 SETTINGS = tuple(f"{kind}-{case}-{held}" for kind in STAMPS for case in CASES for held in HELD)
 MEASURES = ("entries", "entries_uncompressed", "bytes", "hops", "ordering_s", "latency_s", "tagged")
 ASSUMED = (
@@ -37,16 +31,13 @@ ASSUMED = (
 def simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
     kind, _, rest = setting.partition("-")
     case, _, held = rest.rpartition("-")
-    model, order = CASES[case]
-    result = large.columnar_run(
+    result = large.held_run(
+        case,
+        held,
         nodes=NODES,
         topics=TOPICS,
-        held=int(held),
         seed=seed,
         duration_s=QUICK_S if quick else DURATION_S,
-        publish=model,
-        subscribe=model,
-        order=order,
         exact=kind == "exact",
         buffer=None,
     )
@@ -102,8 +93,7 @@ def claims(table: Table) -> list[Claim]:
 
     sent = {case: told(case, "entries") / told(case, "entries_uncompressed") for case in CASES}
     first, last = (
-        sum(by_held(table, "exact", case, "entries").values())
-        for case in ("popular-first", "popular-last")
+        sum(by_held(table, "exact", case, "entries").values()) for case in ("best", "worst")
     )
     return [
         large.claim(
@@ -148,7 +138,7 @@ def plot(table: Table, path: Path) -> None:
 
     lines = {
         f"{case}: {name}": list(by_held(table, kind, case, measure).items())
-        for case in ("popular-first", "uniform")
+        for case in ("best", "uniform")
         for name, kind, measure in (
             ("printed", "printed", "entries"),
             ("exact", "exact", "entries"),

@@ -11,12 +11,7 @@ from unisono.experiments.registry import Claim, Experiment, Table
 NODES, TOPICS = 1000, 1000
 DURATION_S, QUICK_S = 300, 60
 HELD = (10, 20, 50, 100, 200)
-# name -> model of publications and subscriptions, topic order
-CASES = {
-    "best": (large.POWER, "popular-first"),
-    "worst": (large.POWER, "popular-last"),
-    "uniform": ("uniform", "popular-first"),
-}
+CASES = tuple(large.HELD_CASES)
 SETTINGS = tuple(f"{case}-{held}" for case in CASES for held in HELD)
 MEASURES = ("bytes", "overhead", "overhead_per_manager")
 ASSUMED = (
@@ -30,16 +25,9 @@ ASSUMED = (
 
 def simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
     case, _, held = setting.rpartition("-")
-    model, order = CASES[case]
-    result = large.columnar_run(
-        nodes=NODES,
-        topics=TOPICS,
-        held=int(held),
-        seed=seed,
-        duration_s=QUICK_S if quick else DURATION_S,
-        publish=model,
-        subscribe="uniform" if model == "uniform" else large.POWER,
-        order=order,
+    duration_s = QUICK_S if quick else DURATION_S
+    result = large.held_run(
+        case, held, nodes=NODES, topics=TOPICS, seed=seed, duration_s=duration_s
     )
     own, others = result.tables.manager["own"], result.tables.manager["others"]
     busy = own + others > 0

@@ -89,6 +89,21 @@ def columnar_run(
     )
 
 
+# Figures 3.13 and 3.14, and the cost of exact stamps: subscriptions held, by topic order.
+# name -> model of publications and subscriptions, topic order
+HELD_CASES: dict[str, tuple[Model, str]] = {
+    "best": (POWER, "popular-first"),
+    "worst": (POWER, "popular-last"),
+    "uniform": ("uniform", "popular-first"),
+}
+
+
+def held_run(case: str, held: str, **rest: Any) -> Result:
+    """A run in which every node holds so many subscriptions."""
+    model, order = HELD_CASES[case]
+    return columnar_run(held=int(held), publish=model, subscribe=model, order=order, **rest)
+
+
 def claim(text: str, paper: str, measured: str, holds: bool) -> Claim:
     return Claim(text, paper, measured, MET if holds else NOT_MET)
 

@@ -24,7 +24,7 @@ from unisono.core.node import Node
 from unisono.ens.base import EventService
 from unisono.ens.memory import MemoryService
 from unisono.ens.nats import NatsService
-from unisono.errors import BadInput, BusClosed, EnvironmentLacks, Unsupported
+from unisono.errors import BadInput, BusClosed, Unsupported
 from unisono.net.bus import Bus
 from unisono.net.capacity import free_processor
 from unisono.net.disk import Disk
@@ -408,20 +408,13 @@ def _node(
         )
     if options.deadline_ms or options.profile is not None:
         layers.insert(0, Deadline(options.goals))
-    frames = [_reliable(node_id, options, limits)] if options.recovering else []
+    frames: list[FrameLayer] = []
+    if options.recovering:
+        reliability = options.reliability or Reliability()
+        rng = Random(secrets.token_bytes(16))
+        recovers = lru_cache(1 << 16)(options.recovers)
+        frames.append(reliability.layer(node_id, rng, limits, recovers))
     return Node(node_id, layers, frames, limits, options.trace is not None, life)
-
-
-def _reliable(node_id: str, options: Options, limits: Limits) -> FrameLayer:
-    try:
-        from unisono.qos.reliable.layer import Reliable
-    except ImportError as error:
-        raise EnvironmentLacks(
-            f'delivery="reliable" needs numpy and numba ({error}): pip install "unisono[reliable]"'
-        ) from error
-    rng = Random(secrets.token_bytes(16))
-    recovers = lru_cache(1 << 16)(options.recovers)
-    return Reliable(node_id, rng, options.reliability, limits, covers=recovers)
 
 
 def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:

@@ -90,14 +90,9 @@ class Peers:
         """A node said itself that it is there."""
         self._merge((peer,), ())
 
-    def partners(self, topic: str, count: int, but: Iterable[str] = ()) -> list[str]:
+    def partners(self, topic: str, count: int) -> list[str]:
         """So many random peers that subscribe the topic, or as many as are known."""
-        avoided = set(but)
-        fitting = [
-            node
-            for node, known in self.view.items()
-            if topic in known.topics and node not in avoided
-        ]
+        fitting = [node for node, known in self.view.items() if topic in known.topics]
         return self._rng.sample(fitting, min(count, len(fitting)))
 
     def _some(self, count: int, but: str = "") -> list[Descriptor]:

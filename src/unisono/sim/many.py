@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from unisono.sim.run import Outcome, outcome_json, run_scenario
+from unisono.sim.run import outcome_json, run_scenario
 from unisono.sim.scenario import Scenario
 from unisono.sim.verdict import INVALID, VALID
 
@@ -49,13 +49,18 @@ def run_totals(scenario: Scenario, seeds: range) -> Totals:
         except AssertionError as error:
             total.add(_broken(seed, error))
             continue
-        one = Totals(invalid=bool(outcome.failures), hashes=[outcome.trace_sha256])
-        for name in ("events", "deliveries", "tagged", "skipped"):
-            setattr(one, name, getattr(outcome, name))
-        _add_checks(one.checks, outcome)
-        if outcome.failures:
-            one.failures = outcome_json(outcome)["failures"]
-        total.add(one)
+        told = outcome_json(outcome)
+        figures = {name: told[name] for name in ("events", "deliveries", "tagged", "skipped")}
+        checks = {name: _with_seed(check, seed) for name, check in told["checks"].items()}
+        total.add(
+            Totals(
+                **figures,
+                invalid=bool(outcome.failures),
+                hashes=[outcome.trace_sha256],
+                checks=checks,
+                failures=told["failures"],
+            )
+        )
     return total
 
 
@@ -67,10 +72,7 @@ def _broken(seed: int, error: AssertionError) -> Totals:
     return Totals(invalid=1, hashes=[INVARIANT], checks={INVARIANT: check}, failures=[failure])
 
 
-def _add_checks(checks: dict[str, dict[str, Any]], outcome: Outcome) -> None:
-    for name, check in outcome.checks.items():
-        known = checks.setdefault(name, {"verdict": VALID, "violations": 0, "witness": None})
-        known["violations"] += check.violations
-        if check.violations:
-            known["verdict"] = INVALID
-            known["witness"] = known["witness"] or {"seed": outcome.seed, **(check.witness or {})}
+def _with_seed(check: dict[str, Any], seed: int) -> dict[str, Any]:
+    """A witness of many seeds says which one it is of."""
+    witness = check["witness"]
+    return check if witness is None else check | {"witness": {"seed": seed, **witness}}

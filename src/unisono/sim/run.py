@@ -12,12 +12,10 @@ import msgspec
 
 from unisono.core.entropy import stream
 from unisono.core.events import Delivery
-from unisono.core.layer import FrameLayer, Layer
+from unisono.core.layer import Layer
 from unisono.core.limits import Limits
 from unisono.core.node import Node
-from unisono.errors import EnvironmentLacks
 from unisono.qos.membership import STORE_KEY, Membership
-from unisono.qos.reliable.options import Reliability
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.order import TopicOrder
 from unisono.qos.views import View
@@ -154,7 +152,8 @@ class _Run:
             )
         frames = list(fault_layers(self.faults, name, self.seed, self.world.weather))
         if scenario.delivery is not None:
-            frames.insert(0, reliable(name, scenario.delivery, self.seed, limits))
+            rng = stream(self.seed, "reliable", name)
+            frames.insert(0, scenario.delivery.layer(name, rng, limits))
         return Node(name, layers, frames, limits, life=life)
 
     # What the world tells: the checkers hear all, the applications their notifications.
@@ -458,17 +457,6 @@ class _Run:
             skipped=checks.skipped,
             recorder=self.recorder,
         )
-
-
-def reliable(name: str, options: Reliability, seed: int, limits: Limits) -> FrameLayer:
-    """The layer that recovers lost packets; it needs numpy and numba."""
-    try:
-        from unisono.qos.reliable.layer import Reliable
-    except ImportError as error:
-        raise EnvironmentLacks(
-            f"reliable delivery needs numpy and numba ({error}): pip install 'unisono[spark]'"
-        ) from error
-    return Reliable(name, stream(seed, "reliable", name), options, limits)
 
 
 def run_scenario(scenario: Scenario, seed: int) -> Outcome:

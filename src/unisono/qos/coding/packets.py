@@ -77,13 +77,16 @@ class Cut:
         self.key = key_of(frame)
         self.layout = layout(len(frame), packet_bytes, most)
         shape = self.layout
-        flat = np.zeros(shape.packets * shape.payload, np.uint8)
-        flat[: len(frame)] = np.frombuffer(frame, np.uint8)
-        rows = flat.reshape(shape.packets, shape.payload)
+        self._flat = np.zeros(shape.packets * shape.payload, np.uint8)
+        self._flat[: len(frame)] = np.frombuffer(frame, np.uint8)
+        rows = self._flat.reshape(shape.packets, shape.payload)
         self._encoders = [
             Encoder(rows[shape.before(g) : shape.before(g) + shape.of(g)], field)
             for g in range(shape.generations)
         ]
+
+    def frame(self) -> bytes:
+        return self._flat[: self.layout.size].tobytes()
 
     def plain(self) -> Iterator[Packet]:
         """The packets of the frame itself."""

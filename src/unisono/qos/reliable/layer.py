@@ -40,7 +40,7 @@ from unisono.qos.reliable.options import Reliability
 MAGIC = 0x52
 ROUND_TIMER = "round"
 _ASK_SENDER = 0.25
-_ENVELOPE_BYTES = 1 << 12  # what a packet has beside its payload
+_ENVELOPE_BYTES = 1 << 18  # what a packet has beside its payload; also messages about many events
 _FRAME_BYTES = 1 << 20  # what an event's frame may have beside its payload
 _EVENTS = 1 << 14  # held at a time
 _REMEMBERED = 1 << 16  # keys of events that were notified or given up
@@ -54,9 +54,8 @@ class _Held(msgspec.Struct):
     size: int = 0  # of its frame, once known
     assembly: Assembly | None = None  # while packets are missing
     cut: Cut | None = None  # once complete
-    frame: bytes = b""
     offers: int = 0  # rounds in which it is still to be offered
-    asked_us: int = -1  # when packets were last asked for
+    asked_us: int = -(1 << 62)  # when packets were last asked for; long ago if never
 
 
 class Reliable(FrameLayer):
@@ -101,9 +100,11 @@ class Reliable(FrameLayer):
 
     def ignoring(self, topics: Sequence[str], now: int) -> Effects:
         self.peers.topics.difference_update(topics)
-        for key in [key for key, held in self._held.items() if held.topic not in self.peers.topics]:
-            if self._held[key].assembly is not None:
-                self._drop(key)
+        unwanted = [
+            k for k, held in self._held.items() if held.cut is None and held.topic in topics
+        ]
+        for key in unwanted:
+            self._drop(key)
         return ()
 
     def publish(self, topic: str, frame: bytes, now: int) -> Effects:
@@ -114,11 +115,8 @@ class Reliable(FrameLayer):
         plain = list(cut.plain())
         out: list[Effect] = []
         if cut.key not in self._held:
-            out += self._hold(
-                cut.key,
-                _Held(topic, now, len(frame), cut=cut, frame=frame, offers=options.fan_in),
-                now,
-            )
+            held = _Held(topic, now, len(frame), cut=cut, offers=options.fan_in)
+            out += self._hold(cut.key, held, now)
         packets = [*plain, *self._redundant(cut, plain, options.redundancy)]
         self.counts["packets sent"] += len(packets)
         for packet in packets:
@@ -197,7 +195,7 @@ class Reliable(FrameLayer):
     def _assembled(self, key: bytes, held: _Held, now: int) -> Effects:
         assert held.assembly is not None
         try:
-            held.frame = held.assembly.frame()
+            frame = held.assembly.frame()
         except Polluted:
             # At least one packet is wrong, and nobody can say which: begin anew, from others.
             self.counts["events polluted"] += 1
@@ -205,15 +203,16 @@ class Reliable(FrameLayer):
             held.assembly = None
             return (self._row("polluted", key, now),)
         held.assembly = None
-        held.cut = Cut(held.frame, self._field, self._options.packet_bytes, self._options.packets)
+        held.cut = Cut(frame, self._field, self._options.packet_bytes, self._options.packets)
         return self._complete(key, held, now)
 
     def _complete(self, key: bytes, held: _Held, now: int) -> Effects:
         """The event is whole: notify it, and let others know."""
+        assert held.cut is not None
         self._remember(key)
         self.counts["events"] += 1
         held.offers = self._options.fan_in
-        out: list[Effect] = [Arrive(held.topic, held.frame)]
+        out: list[Effect] = [Arrive(held.topic, held.cut.frame())]
         if self._options.gossip == "push":
             out += self._push(held)
         elif self._options.gossip == "push-pull":

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from unisono.core.layer import FrameLayer
+from unisono.core.limits import Limits
+from unisono.errors import EnvironmentLacks, Unsupported
 from unisono.qos.coding import PACKETS_MAX
 
 
@@ -25,3 +30,26 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] = 16  # of a generation, at most
     keep_s: Annotated[float, Meta(gt=0, le=3600)] = 10.0  # for others, or until given up
     keep_bytes: Annotated[int, Meta(ge=1)] = 64 << 20  # of all events together
+
+    def __post_init__(self) -> None:
+        if self.pushed is not None and self.gossip != "push":
+            raise Unsupported(f'pushed means nothing with gossip="{self.gossip}"; leave it out')
+        if self.fan_in != 1 and self.gossip != "pull":
+            raise Unsupported(f'fan_in means nothing with gossip="{self.gossip}"; leave it out')
+
+    def layer(
+        self,
+        node_id: str,
+        rng: Random,
+        limits: Limits,
+        covers: Callable[[str], bool] = lambda topic: True,
+    ) -> FrameLayer:
+        """The layer that does it, for one node."""
+        try:
+            from unisono.qos.reliable.layer import Reliable
+        except ImportError as error:
+            raise EnvironmentLacks(
+                f"reliable delivery needs numpy and numba ({error}): "
+                "pip install 'unisono[reliable]'"
+            ) from error
+        return Reliable(node_id, rng, self, limits, covers=covers)
