@@ -15,8 +15,10 @@ from unisono.core.events import EVERYONE, inbox
 from unisono.core.limits import RESERVED
 from unisono.errors import Unsupported
 from unisono.qos.coding.galois import Field
-from unisono.qos.coding.packets import Packet
+from unisono.qos.coding.packets import Packet, key_of
+from unisono.qos.peers import Descriptor
 from unisono.qos.reliable.layer import MAGIC, ROUND_TIMER, Reliable
+from unisono.qos.reliable.messages import Want
 from unisono.qos.reliable.options import Reliability
 
 FIELD = Field()
@@ -202,7 +204,26 @@ def test_what_is_no_longer_subscribed_is_not_given_up() -> None:
     assert node.counts["events given up"] == 0
 
 
-@pytest.mark.parametrize("useless", [{"pushed": 2}, {"gossip": "push", "fan_in": 2}])
+@pytest.mark.parametrize("coding", [True, False])
+@pytest.mark.parametrize("gossip", ["push", "pull"])
+def test_spare_packets_come_with_what_is_pushed_or_wanted(coding: bool, gossip: str) -> None:
+    node = layer("a", gossip=gossip, coding=coding, spare=3)
+    node.peers.hear(Descriptor("b", 0, ("t",)))
+    event = Random(1).randbytes(280)  # 6 packets
+    sent = frames(node.publish("t", event, 0))
+    out = [effect for frame in sent for effect in node.notify("t", frame, 1)]
+    if gossip == "pull":
+        want = node._codec.encode("b", Want("t", key_of(event), {0: 2}))
+        assert not frames(out, inbox("b"))
+        out = list(node.notify(inbox("a"), want, 2))
+    answered = 2 if gossip == "pull" and coding else 6
+    assert len(frames(out, inbox("b"))) == answered + 3
+
+
+@pytest.mark.parametrize(
+    "useless",
+    [{"pushed": 2}, {"gossip": "push", "fan_in": 2}, {"gossip": "push", "pushed": 1, "spare": 1}],
+)
 def test_options_that_would_do_nothing_are_refused(useless: dict[str, object]) -> None:
-    with pytest.raises(Unsupported, match="means nothing"):
+    with pytest.raises(Unsupported, match="leave"):
         Reliability(**useless)  # type: ignore[arg-type]

@@ -91,7 +91,8 @@ class Reliable(FrameLayer):
     # What the node asks for.
 
     def start(self, now: int) -> Effects:
-        return [self._send(EVERYONE, Here(self.peers.me())), self._next_round(now)]
+        first = now + round(self._period_us * self._rng.random())  # not all nodes at once
+        return [self._send(EVERYONE, Here(self.peers.me())), SetTimer(ROUND_TIMER, first)]
 
     def listening(self, topics: Sequence[str], now: int) -> Effects:
         mine = (topic for topic in topics if not topic.startswith(RESERVED) and self._covers(topic))
@@ -183,7 +184,6 @@ class Reliable(FrameLayer):
             return self._reject("reliable: misfit", topic, now)
         out: list[Effect] = []
         if not held.size:
-            self._held.pop(key, None)
             held.size = packet.size
             out += self._hold(key, held, now)
         if not innovative:
@@ -229,11 +229,10 @@ class Reliable(FrameLayer):
         assert held.cut is not None
         out: list[Effect] = []
         for partner in self._partners(held.topic):
-            if self._options.pushed is None:
-                packets: Iterable[Packet] = held.cut.plain()
-            else:
-                plain = list(held.cut.plain())
-                packets = self._redundant(held.cut, plain, self._options.pushed)
+            plain = list(held.cut.plain())
+            pushed = self._options.pushed
+            count = self._options.spare if pushed is None else pushed
+            packets = [*(plain if pushed is None else ()), *self._redundant(held.cut, plain, count)]
             out += self._repair(partner, held.topic, packets)
         return out
 
@@ -288,19 +287,21 @@ class Reliable(FrameLayer):
         return list(self._repair(sender, held.topic, packets))
 
     def _useful(self, held: _Held, message: Want, generation: int, count: int) -> Iterable[Packet]:
+        spare = self._options.spare
         if held.cut is None:
             assert held.assembly is not None
             if not self._options.coding:
                 return ()
-            return held.assembly.recoded(generation, count, self._rng)
+            return held.assembly.recoded(generation, count + spare, self._rng)
         if self._options.coding:
-            return held.cut.coded_of(generation, count, self._rng)
+            return held.cut.coded_of(generation, count + spare, self._rng)
         wanted = message.places.get(generation)
-        return [
+        plain = [
             packet
             for packet in held.cut.plain_of(generation)
             if wanted is None or packet.place in wanted
         ]
+        return [*plain, *self._rng.choices(plain, k=spare)] if spare and plain else plain
 
     # Time and memory.
 
@@ -359,9 +360,9 @@ class Reliable(FrameLayer):
         self._held[key] = held
         self._bytes += held.size
         while self._bytes > self._options.keep_bytes or len(self._held) > _EVENTS:
-            oldest = next(iter(self._held))
-            if oldest == key:
-                break  # it alone is too large: nobody else can be made to go
+            oldest = next((other for other in self._held if other != key), None)
+            if oldest is None:
+                break  # it alone is too large
             out += self._let_go(oldest, now)
         return out
 

@@ -25,6 +25,7 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     fan_in: Annotated[int, Meta(ge=1, le=64)] = 1  # rounds in which an event is offered
     period_s: Annotated[float, Meta(gt=0, le=3600)] = 0.5  # between rounds
     pushed: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # per push; None: all
+    spare: Annotated[int, Meta(ge=0, le=PACKETS_MAX)] = 0  # redundant packets in gossip
     ask: bool = True  # who lacks packets asks, once a period
     packet_bytes: Annotated[int, Meta(ge=1, le=1 << 20)] = 1472
     packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] = 16  # of a generation, at most
@@ -34,6 +35,8 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         if self.pushed is not None and self.gossip != "push":
             raise Unsupported(f'pushed means nothing with gossip="{self.gossip}"; leave it out')
+        if self.spare and self.pushed is not None:
+            raise Unsupported("pushed says how many packets are pushed: leave spare out")
         if self.fan_in != 1 and self.gossip != "pull":
             raise Unsupported(f'fan_in means nothing with gossip="{self.gossip}"; leave it out')
 
