@@ -19,7 +19,7 @@ ALLOWED = {
     "qos": {"core", "qos", "errors", "compiled"},
     "ens": {"core", "ens", "errors"},
     "trace": {"trace", "errors"},
-    "sim": {"core", "qos", "sim", "trace", "errors", "version", "compiled"},
+    "sim": {"core", "models.channel", "qos", "sim", "trace", "errors", "version", "compiled"},
     "net": {"core", "qos", "ens", "net", "trace", "errors", "version"},
     "pipeline": {"pipeline", "trace.schema", "errors", "experiments.registry", "compiled"},
     "report": {"report", "errors"},

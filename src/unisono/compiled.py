@@ -19,6 +19,7 @@ Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
+STEP = np.uint64(0x9E3779B97F4A7C15)  # from one word of SplitMix64 to the next, before `mix`
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -42,3 +43,12 @@ def _sources() -> str:
         if b"@compiled" in text:
             digest.update(text)
     return digest.hexdigest()
+
+
+@compiled
+def mix(word: np.uint64) -> np.uint64:
+    """A 64-bit word, stirred (the finaliser of SplitMix64)."""
+    word = word + STEP
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))

@@ -22,6 +22,7 @@ from unisono.qos.views import View
 from unisono.sim.check import Checks
 from unisono.sim.detector import PatternDetector
 from unisono.sim.faults import fault_layers
+from unisono.sim.losses import Losses
 from unisono.sim.scenario import ONLINE, Scenario
 from unisono.sim.verdict import INVALID, VALID, Check, Witness
 from unisono.sim.world import World
@@ -100,6 +101,7 @@ class _Run:
             self.recorder,
             self,
             only_messages=scenario.faults.only == "messages",
+            losses=Losses(scenario.loss, seed) if scenario.loss.any else None,
         )
         self.reborn = iter(reborn)
         self.detectors: dict[str, PatternDetector] = {}

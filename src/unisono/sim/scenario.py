@@ -14,6 +14,7 @@ from unisono.qos.reliable.options import Reliability
 from unisono.qos.total_order.adapt import Adapt
 from unisono.sim.channels import Wan
 from unisono.sim.faults import Faults
+from unisono.sim.losses import Loss
 from unisono.sim.weather import Chaos
 
 ONLINE = ("numbers", "copies", "views", "stuck")  # checks of a run that its trace does not allow
@@ -75,6 +76,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     subscribers: Subscribers = Subscribers()
     members: Members = Members()
     wan: Wan = Wan()
+    loss: Loss = Loss()  # on the links
     faults: Faults = Faults()
     chaos: Chaos = Chaos()
 
@@ -87,14 +89,14 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def watched(self) -> bool:
         """Members watch each other and repeat what may be lost."""
         plain = self.members == Members() and self.chaos == Chaos() and self.adapt is None
-        return self.faults.lossy or not plain
+        return self.faults.lossy or self.loss.any or not plain
 
     @property
     def loses_events(self) -> bool:
         """Events may fail to arrive, or to be published after they were numbered."""
         chaos = self.chaos
         cut = (chaos.partitions or chaos.one_way) and self.faults.only != "messages"
-        lossy = self.faults.loses_events and self.delivery is None
+        lossy = (self.faults.loses_events or self.loss.any) and self.delivery is None
         return lossy or bool(cut or chaos.publisher_crashes)
 
     @property

@@ -13,6 +13,7 @@ from unisono.core.entropy import digest, stream
 from unisono.core.events import EVERYONE, INBOX
 from unisono.core.limits import RESERVED
 from unisono.sim.channels import Links
+from unisono.sim.losses import Losses
 from unisono.sim.weather import Weather
 
 # Ask the world to call back at a time.
@@ -33,7 +34,9 @@ class TreeService:
         reach: Reach,
         weather: Weather | None = None,
         only_messages: bool = False,
+        losses: Losses | None = None,
     ) -> None:
+        self._losses = losses
         self._weather = weather or Weather()
         self._only_messages = only_messages  # the weather spares events
         self._nodes = list(nodes)
@@ -77,7 +80,11 @@ class TreeService:
         self, source: str, target: str, topic: str, frame: bytes, now: int, then: Reach
     ) -> None:
         at = self._links.arrival_us(source, target, now, len(frame))
-        if topic.startswith(RESERVED) or not self._only_messages:
+        direct = topic.startswith(RESERVED)
+        losses = None if self._weather.calm else self._losses
+        if losses is not None and losses.lost(source, target, direct, now):
+            return
+        if direct or not self._only_messages:
             if self._weather.is_cut(source, target):
                 return
             at += self._weather.extra_us(source, target)

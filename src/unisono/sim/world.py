@@ -25,6 +25,7 @@ from unisono.core.entropy import stream
 from unisono.core.events import Delivery
 from unisono.core.node import CLOSE, FRAME_TIMER, Node
 from unisono.sim.channels import Links, Wan
+from unisono.sim.losses import Losses
 from unisono.sim.service import TreeService
 from unisono.sim.weather import Weather
 from unisono.trace.memory import Recorder
@@ -50,6 +51,7 @@ class World:
         observer: Observer,
         weather: Weather | None = None,
         only_messages: bool = False,
+        losses: Losses | None = None,
     ) -> None:
         self.now = 0
         self.nodes: dict[str, Node] = {}
@@ -68,7 +70,7 @@ class World:
         self._paused: dict[str, int] = {}  # node -> until when
         self._torn: dict[str, float] = {}  # nodes that crash in the middle of what they do next
         self._service = TreeService(
-            names, links, seed, self.at, self._reach, self.weather, only_messages
+            names, links, seed, self.at, self._reach, self.weather, only_messages, losses
         )
 
     # Time.

@@ -24,10 +24,11 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, models, register_model
 
-from unisono.compiled import compiled
+from unisono.compiled import STEP, compiled, mix
 
 Bytes = npt.NDArray[np.uint8]
-Kernel = Callable[[Bytes, Bytes, Bytes, Bytes, Bytes], None]
+Kernel = Callable[[Bytes, Bytes, Bytes], None]
+Drawing = Callable[[Bytes, Bytes, Bytes, int], None]
 
 POLYNOMIAL = 0x11B
 KINDS = ("gfni-512", "gfni-256", "shuffle", "portable")  # the best first
@@ -159,11 +160,11 @@ def _operations(kind: str) -> tuple[int, Any, Any, Any, Any, Any]:
 def _vector_kernel(kind: str) -> Kernel:
     width, load, store, zero, coefficient, multiply_add = _operations(kind)
 
-    def kernel(out: Bytes, factors: Bytes, rows: Bytes, products: Bytes, nibbles: Bytes) -> None:
+    def kernel(out: Bytes, factors: Bytes, rows: Bytes) -> None:
         count, length = rows.shape
         source, step = rows.ctypes.data, rows.strides[0]
         target, stride = out.ctypes.data, out.strides[0]
-        tables = nibbles.ctypes.data
+        tables = NIBBLES.ctypes.data
         row = 0
         while row + 4 <= factors.shape[0]:
             at = 0
@@ -216,13 +217,30 @@ def _vector_kernel(kind: str) -> Kernel:
 
 
 @compiled
-def _portable(out: Bytes, factors: Bytes, rows: Bytes, products: Bytes, nibbles: Bytes) -> None:
+def _portable(out: Bytes, factors: Bytes, rows: Bytes) -> None:
     out[:] = 0
     for row in range(factors.shape[0]):
         for index in range(rows.shape[0]):
-            table = products[factors[row, index]]
+            table = PRODUCT[factors[row, index]]
             for at in range(rows.shape[1]):
                 out[row, at] ^= table[rows[index, at]]
+
+
+@compiled
+def draw(factors: Bytes, seed: int) -> None:
+    """Random coefficients, a pure function of the seed. No row is all zeros."""
+    rows, n = factors.shape
+    word = np.uint64(0)
+    for row in range(rows):
+        some = np.uint8(0)
+        for index in range(n):
+            at = row * n + index
+            if at % 8 == 0:
+                word = mix(np.uint64(seed) + np.uint64(at // 8) * STEP)
+            factors[row, index] = np.uint8((word >> np.uint64(8 * (at % 8))) & np.uint64(255))
+            some |= factors[row, index]
+        if some == 0:
+            factors[row, 0] = 1
 
 
 @cache
@@ -244,6 +262,18 @@ def kernel(kind: str) -> Kernel:
     return _portable if kind == "portable" else _vector_kernel(kind)
 
 
+@cache
+def _drawing(kind: str) -> Drawing:
+    """Draw coefficients, then the product, in one call."""
+    product = kernel(kind)
+
+    def drawing(out: Bytes, factors: Bytes, rows: Bytes, seed: int) -> None:
+        draw(factors, seed)
+        product(out, factors, rows)
+
+    return cast(Drawing, njit(drawing))
+
+
 _VECTOR = 64  # shorter rows are for the portable kernel
 
 
@@ -254,8 +284,17 @@ class Field:
         self.kind = kind or available()[0]
         self._kernel = kernel(self.kind)
         self._short = kernel("portable")
+        self._drawing = _drawing(self.kind)
 
     def combine(self, factors: Bytes, rows: Bytes, out: Bytes) -> None:
         """out = factors x rows. Rows of all three lie in one piece each."""
         run = self._kernel if rows.shape[1] >= _VECTOR else self._short
-        run(out, factors, rows, PRODUCT, NIBBLES)
+        run(out, factors, rows)
+
+    def combine_anew(self, factors: Bytes, rows: Bytes, out: Bytes, seed: int) -> None:
+        """Draw the factors from a seed of 63 bits, then combine."""
+        if rows.shape[1] >= _VECTOR:
+            self._drawing(out, factors, rows, seed)
+        else:
+            draw(factors, seed)
+            self._short(out, factors, rows)

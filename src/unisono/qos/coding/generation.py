@@ -19,6 +19,8 @@ from unisono.compiled import Longs, compiled
 from unisono.qos.coding import PACKETS_MAX
 from unisono.qos.coding.galois import INVERSE, PRODUCT, Bytes, Field
 
+SEED_BITS = 63  # of coefficients
+
 
 @compiled
 def _take(
@@ -148,14 +150,6 @@ def _put(out: Bytes, payloads: Bytes, found: Bytes, place: Longs) -> None:
         out[place[n + index]] = found[index]
 
 
-def random_factors(count: int, n: int, rng: Random) -> Bytes:
-    """Coefficients for combinations of n packets; none is all zeros."""
-    drawn = np.frombuffer(bytearray(rng.randbytes(count * n)), np.uint8).reshape(count, n)
-    if n < 8:  # beyond that it does not happen
-        drawn[~drawn.any(axis=1), 0] = 1
-    return drawn
-
-
 def decode_rows(factors: Bytes, payloads: Bytes, field: Field) -> Bytes:
     """The packets of a generation from n independent ones, plain and coded."""
     n, size = payloads.shape
@@ -180,9 +174,10 @@ class Encoder:
 
     def combinations(self, count: int, rng: Random) -> tuple[Bytes, Bytes]:
         """Coefficients and payloads of so many random combinations."""
-        factors = random_factors(count, self.packets.shape[0], rng)
-        payloads = np.empty((count, self.packets.shape[1]), np.uint8)
-        self._field.combine(factors, self.packets, payloads)
+        n, size = self.packets.shape
+        factors, payloads = np.empty((count, n), np.uint8), np.empty((count, size), np.uint8)
+        if count:
+            self._field.combine_anew(factors, self.packets, payloads, rng.getrandbits(SEED_BITS))
         return factors, payloads
 
 
@@ -239,10 +234,11 @@ class Decoder:
         """Random combinations of what has come; of nothing, none."""
         if self.rank == 0:
             count = 0
-        mix = random_factors(count, self.rank, rng) if count else np.empty((0, 0), np.uint8)
+        mix = np.empty((count, self.rank), np.uint8)
         factors = np.empty((count, self.n), np.uint8)
         payloads = np.empty((count, self.size), np.uint8)
         if count:
+            held, seed = self._payloads[: self.rank], rng.getrandbits(SEED_BITS)
+            self._field.combine_anew(mix, held, payloads, seed)
             self._field.combine(mix, self._factors[: self.rank], factors)
-            self._field.combine(mix, self._payloads[: self.rank], payloads)
         return factors, payloads

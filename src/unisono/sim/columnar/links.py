@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unisono.compiled import Words, compiled
+from unisono.compiled import Words, compiled, mix
 from unisono.errors import Unsupported
 from unisono.sim.channels import QUANTILE_BITS, HashedDelays, Wan, node_key
 from unisono.sim.columnar.tables import Matrix, Table
@@ -57,15 +57,6 @@ def _move(old: Table, new: Table) -> None:
     for place in range(old.size):
         if old[place].key:
             new[_find(new, old[place].key)] = old[place]
-
-
-@compiled
-def mix(word: np.uint64) -> np.uint64:
-    """As in `sim/channels.py`."""
-    word = word + np.uint64(0x9E3779B97F4A7C15)
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
 
 
 @compiled

@@ -14,9 +14,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from unisono.compiled import Bools, Ints, Longs, Words, compiled
+from unisono.compiled import Bools, Ints, Longs, Words, compiled, mix
 from unisono.core.entropy import digest
-from unisono.sim.columnar.links import mix
 
 Routing = Literal["direct", "pastry"]
 _LEAVES = 8  # of the leaf set, on either side

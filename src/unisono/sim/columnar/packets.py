@@ -1,0 +1,172 @@
+"""What nodes hold of events, in arrays: the twin of the decoders in `qos/coding`.
+
+Only coefficients, no payloads; and those of a coded packet are not sent along: whoever needs them
+draws them again from the same seed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from unisono.compiled import STEP, Longs, compiled, mix
+from unisono.qos.coding.galois import Bytes
+from unisono.sim.columnar.tables import Table
+
+# What an event is to a node.
+UNKNOWN, PARTIAL, DECODING, WHOLE, OWN, DONE = range(6)  # OWN: published here, not come back yet
+# By node and slot. An event has a slot while anybody may hold it.
+HELD = np.dtype(
+    [
+        ("since", np.int64),
+        ("asked", np.int64),
+        ("order", np.int64),  # of getting to know it, at this node
+        ("pivots", np.uint64),
+        ("plain", np.uint64),  # packets that came plain
+        ("status", np.int32),
+        ("rank", np.int32),
+        ("offers", np.int32),
+        ("sender", np.int32),  # of the first packet
+        ("coded", np.int32),  # packets among those that count
+    ],
+    align=True,
+)
+Rows = npt.NDArray[np.uint8]  # by node and slot, n times n coefficients
+
+
+class Knowledge(NamedTuple):
+    held: Table
+    echelon: Rows  # a row with its first coefficient 1 at p, if p is among the pivots
+    factors: Rows  # of the packets that count, as they came
+    products: Bytes
+    inverses: Bytes
+
+
+@compiled
+def add(
+    held: Table,
+    echelon: Rows,
+    factors: Rows,
+    products: Bytes,
+    inverses: Bytes,
+    slot: int,
+    node: int,
+    row: Bytes,
+    scratch: Bytes,
+) -> bool:
+    """Take a packet with these coefficients; true if it is innovative."""
+    n = row.size
+    one = np.uint64(1)
+    mine = held[node, slot]
+    for index in range(n):
+        scratch[index] = row[index]
+    for at in range(n):
+        factor = scratch[at]
+        if factor == 0:
+            continue
+        bit = one << np.uint64(at)
+        if mine.pivots & bit == np.uint64(0):
+            for index in range(at, n):
+                echelon[node, slot, at, index] = products[inverses[factor], scratch[index]]
+            mine.pivots |= bit
+            for index in range(n):
+                factors[node, slot, mine.rank, index] = row[index]
+            mine.rank += 1
+            return True
+        for index in range(at, n):
+            scratch[index] ^= products[factor, echelon[node, slot, at, index]]
+    return False
+
+
+@compiled
+def add_plain(
+    held: Table,
+    echelon: Rows,
+    factors: Rows,
+    products: Bytes,
+    inverses: Bytes,
+    slot: int,
+    node: int,
+    place: int,
+    row: Bytes,
+    scratch: Bytes,
+) -> bool:
+    """Take the plain packet of a place."""
+    mine = held[node, slot]
+    bit = np.uint64(1) << np.uint64(place)
+    if mine.plain & bit:
+        return False
+    row[:] = 0
+    row[place] = 1
+    if mine.coded == 0:  # so far only plain ones: nothing to eliminate
+        for index in range(row.size):
+            echelon[node, slot, place, index] = row[index]
+            factors[node, slot, mine.rank, index] = row[index]
+        mine.pivots |= bit
+        mine.rank += 1
+    elif not add(held, echelon, factors, products, inverses, slot, node, row, scratch):
+        return False
+    mine.plain |= bit
+    return True
+
+
+@compiled
+def _draw(row: Bytes, seed: np.uint64, index: int) -> None:
+    """Row `index` of what `galois.draw` draws."""
+    some = np.uint8(0)
+    for place in range(row.size):
+        at = index * row.size + place
+        word = mix(seed + np.uint64(at // 8) * STEP)
+        row[place] = np.uint8((word >> np.uint64(8 * (at % 8))) & np.uint64(255))
+        some |= row[place]
+    if some == 0:
+        row[0] = 1
+
+
+@compiled
+def coefficients(
+    factors: Rows,
+    products: Bytes,
+    slot: int,
+    sender: int,
+    rank: int,
+    seed: np.uint64,
+    index: int,
+    row: Bytes,
+    scratch: Bytes,
+) -> None:
+    """Those of coded packet `index` of those made with a seed, into `row`.
+
+    `rank`: of the sender when it held only a part, else 0.
+    """
+    n = row.size
+    if rank == 0:
+        _draw(row, seed, index)
+        return
+    factor = scratch[:rank]
+    _draw(factor, seed, index)
+    row[:] = 0
+    for at in range(rank):
+        for place in range(n):
+            row[place] ^= products[factor[at], factors[sender, slot, at, place]]
+
+
+@compiled
+def ordered(held: Table, slots: np.uint64, node: int, found: Longs) -> int:
+    """Slots of events, in the order in which a node got to know them."""
+    count = 0
+    rest = slots
+    slot = 0
+    while rest:
+        if rest & np.uint64(1):
+            at = count
+            while at > 0 and held[node, found[at - 1]].order > held[node, slot].order:
+                found[at] = found[at - 1]
+                at -= 1
+            found[at] = slot
+            count += 1
+        rest >>= np.uint64(1)
+        slot += 1
+    return count
