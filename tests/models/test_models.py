@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unisono.errors import BadInput
-from unisono.models.channel import Channel, gains, lost
+from unisono.models.channel import Channel, gains, lost, needed
 from unisono.models.markov import Markov
 from unisono.models.tree import Tree
 
@@ -184,6 +184,27 @@ def test_coding_needs_fewer_rounds() -> None:
 def test_gains_saturate() -> None:
     assert gains(CHANNEL, 0, 5) == (1.0,)
     assert gains(CHANNEL, 3, 2)[-1] == pytest.approx(sum(lost(CHANNEL, 5)[:3]))
+
+
+@given(channels, st.integers(1, 24), st.floats(0.5, 0.999), st.integers(0, 20))
+def test_what_is_needed_is_the_least_that_is_enough(
+    channel: Channel, useful: int, share: float, most: int
+) -> None:
+    def enough(redundancy: int) -> float:
+        return gains(channel, useful, redundancy)[-1]
+
+    found = needed(channel, useful, share, most)
+    assert 0 <= found <= most
+    assert found == most or enough(found) >= share - 1e-9
+    assert found == 0 or enough(found - 1) < share + 1e-9
+
+
+def test_nothing_helps_where_everything_is_lost_and_nothing_is_needed_where_nothing_is() -> None:
+    assert needed(Channel(1.0, 5), 4, 0.99, 7) == 7
+    assert needed(Channel(0.0, 5), 4, 1.0, 7) == 0
+    for useful, share, most in ((0, 0.9, 1), (1, 1.1, 1), (1, float("nan"), 1), (1, 0.9, -1)):
+        with pytest.raises(BadInput, match="packets"):
+            needed(CHANNEL, useful, share, most)
 
 
 @pytest.mark.parametrize(

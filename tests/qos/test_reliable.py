@@ -2,77 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from random import Random
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.lossy import SECOND, Group, arrived, frames, layer
 
 from unisono.core.effects import Arrive, Effect, Record, SetTimer, Transmit
-from unisono.core.events import EVERYONE, inbox
+from unisono.core.events import inbox
 from unisono.core.limits import RESERVED
-from unisono.errors import Unsupported
-from unisono.qos.coding.galois import Field
+from unisono.errors import BadInput, Unsupported
 from unisono.qos.coding.packets import Packet, key_of
 from unisono.qos.peers import Descriptor
-from unisono.qos.reliable.layer import MAGIC, ROUND_TIMER, Reliable
+from unisono.qos.reliable.layer import MAGIC, ROUND_TIMER
 from unisono.qos.reliable.messages import Want
 from unisono.qos.reliable.options import Reliability
 
-FIELD = Field()
-SECOND = 1_000_000
 seeds = st.integers(0, 2**32)
-
-
-def layer(name: str, **options: object) -> Reliable:
-    chosen = Reliability(**{"packet_bytes": 50, "packets": 6, **options})  # type: ignore[arg-type]
-    made = Reliable(name, Random(name), chosen, field=FIELD)
-    made.listening(("t",), 0)
-    return made
-
-
-def frames(effects: Iterable[Effect], topic: str = "t") -> list[bytes]:
-    return [e.frame for e in effects if isinstance(e, Transmit) and e.topic == topic]
-
-
-def arrived(effects: Iterable[Effect]) -> list[bytes]:
-    return [e.frame for e in effects if isinstance(e, Arrive)]
-
-
-class Group:
-    """Nodes on a bus that loses packets."""
-
-    def __init__(self, count: int, seed: int, loss: float, **options: object) -> None:
-        self.rng = Random(seed)
-        self.loss = loss
-        self.nodes = {f"n{i}": layer(f"n{i}", **options) for i in range(count)}
-        self.got: dict[str, list[bytes]] = {name: [] for name in self.nodes}
-        self.now = 0
-        self.sent = 0
-        for name, node in self.nodes.items():
-            self.carry(name, node.start(0), lossy=False)
-
-    def carry(self, name: str, effects: Iterable[Effect], lossy: bool = True) -> None:
-        for effect in effects:
-            if isinstance(effect, Arrive):
-                self.got[name].append(effect.frame)
-            elif isinstance(effect, Transmit):
-                self.sent += 1
-                for other, node in self.nodes.items():
-                    mine = effect.topic in ("t", EVERYONE, inbox(other))
-                    if mine and not (lossy and self.rng.random() < self.loss):
-                        self.carry(other, node.notify(effect.topic, effect.frame, self.now))
-
-    def publish(self, name: str, frame: bytes) -> None:
-        self.carry(name, self.nodes[name].publish("t", frame, self.now))
-
-    def rounds(self, count: int) -> None:
-        for _ in range(count):
-            self.now += SECOND // 2
-            for name, node in self.nodes.items():
-                self.carry(name, node.timer(ROUND_TIMER, self.now))
 
 
 @pytest.mark.parametrize("gossip", ["pull", "push", "push-pull"])
@@ -118,11 +66,17 @@ def test_messages_of_layers_pass_through() -> None:
     assert node.notify(inbox("a"), frame, 0) == (Arrive(inbox("a"), frame),)
 
 
-@given(seeds, st.lists(st.sampled_from(["flip", "cut", "repeat", "foreign", "swap"]), max_size=40))
-def test_whatever_comes_no_wrong_event_is_notified(seed: int, harms: list[str]) -> None:
+@given(
+    seeds,
+    st.lists(st.sampled_from(["flip", "cut", "repeat", "foreign", "swap"]), max_size=40),
+    st.sampled_from([2, "adaptive"]),
+)
+def test_whatever_comes_no_wrong_event_is_notified(
+    seed: int, harms: list[str], redundancy: object
+) -> None:
     """Mutated, truncated, replayed and foreign packets among the good ones."""
     rng = Random(seed)
-    sender, receiver = layer("a"), layer("b")
+    sender, receiver = layer("a", redundancy=redundancy), layer("b", redundancy=redundancy)
     events = [b"%d" % i + rng.randbytes(rng.randrange(400)) for i in range(4)]
     packets = [f for event in events for f in frames(sender.publish("t", event, 0))]
     for harm in harms:
@@ -222,8 +176,22 @@ def test_spare_packets_come_with_what_is_pushed_or_wanted(coding: bool, gossip: 
 
 @pytest.mark.parametrize(
     "useless",
-    [{"pushed": 2}, {"gossip": "push", "fan_in": 2}, {"gossip": "push", "pushed": 1, "spare": 1}],
+    [
+        {"pushed": 2},
+        {"gossip": "push", "fan_in": 2},
+        {"gossip": "push", "pushed": 1, "spare": 1},
+        {"redundancy": "adaptive", "coding": False},
+        {"partners": "likely", "ask": False},
+    ],
 )
 def test_options_that_would_do_nothing_are_refused(useless: dict[str, object]) -> None:
     with pytest.raises(Unsupported, match="leave"):
         Reliability(**useless)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("unknown", [{"redundancy": "some"}, {"partners": "near"}])
+def test_words_that_are_not_known_are_refused(unknown: dict[str, object]) -> None:
+    with pytest.raises(BadInput, match="not '"):
+        Reliability(**unknown)  # type: ignore[arg-type]
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(unknown, Reliability)

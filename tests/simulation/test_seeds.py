@@ -64,7 +64,7 @@ def test_the_order_holds_with_everything_at_once() -> None:
     check("total-order/everything", range(60), untagged=False)
 
 
-@pytest.mark.parametrize("name", ["lossy", "ordered"])
+@pytest.mark.parametrize("name", ["lossy", "ordered", "adaptive"])
 def test_lost_packets_are_recovered(name: str) -> None:
     """All events arrive, once, though a tenth of the packets does not; also in one order."""
     check(f"reliable/{name}", range(20))

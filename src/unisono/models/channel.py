@@ -76,3 +76,26 @@ def gains(channel: Channel, useful: int, redundancy: int) -> tuple[float, ...]:
     losses = lost(channel, sent)
     short = tuple(losses[sent - got] for got in range(useful))
     return (*short, sum(losses[: redundancy + 1]))
+
+
+@lru_cache(maxsize=1 << 14)
+def needed(channel: Channel, useful: int, share: float, most: int) -> int:
+    """The smallest redundancy with which, with this probability, not more packets are lost than are
+    redundant; `most` if none is enough. The same as trying `lost`, in `useful` steps for each."""
+    if useful < 1 or not 0 < share <= 1 or most < 0:
+        raise BadInput(f"{useful} packets, {share:g} of the time, at most {most} more")
+    to_bad, to_good = channel.to_bad, channel.to_good
+    # By the number that came so far, when `redundancy` were lost: the state for the next packet.
+    good = [1 - channel.loss] + [0.0] * (useful - 1)
+    bad = [channel.loss] + [0.0] * (useful - 1)
+    enough = 0.0
+    for redundancy in range(most):
+        for came in range(1, useful):
+            good[came] += good[came - 1] * (1 - to_bad)
+            bad[came] += good[came - 1] * to_bad
+        enough += good[-1]  # the next one is the last that is needed
+        if enough >= share:
+            return redundancy
+        good = [lose * to_good for lose in bad]
+        bad = [lose * (1 - to_good) for lose in bad]
+    return most

@@ -1,16 +1,16 @@
 """Peer sampling: random partners without anybody knowing all nodes.
 
-Each node keeps a small *partial view*: descriptors of other nodes with an age and the topics that
-they subscribe. Once a period it exchanges some descriptors with its oldest peer. Who does not
-answer within the period is forgotten, who does comes back with age 0. So views stay random,
-connected and up to date while nodes come and go (the exchange is that of CYCLON). Most of a view
-are peers that share a topic, if there are so many. A node whose view has become empty has to ask
-the bus (`layer.py`).
+Each node keeps a small *partial view*: descriptors of other nodes with an age, the topics that
+they subscribe and what they measured. Once a period it exchanges some descriptors with its oldest
+peer. Who does not answer within the period is forgotten, who does comes back with age 0. So views
+stay random, connected and up to date while nodes come and go (the exchange is that of CYCLON). Most
+of a view are peers that share a topic, if there are so many. A node whose view has become empty has
+to ask the bus (`layer.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Annotated
 
@@ -21,7 +21,16 @@ from unisono.core.events import Control, Number
 
 TOPICS_TOLD = 64  # of a node: a random choice if it has more
 VIEW_MAX = 64
+BURST_MAX = 100  # packets; longer ones are told as that
 _SHARING = 0.75  # of a view are kept for peers that share a topic
+_LEAST_PERCENT = 20  # who needs more help than that is asked as if it did not
+
+
+class Measured(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How packets get lost on their way to a node: the share, and the mean length of a burst."""
+
+    loss_ppm: Annotated[int, Meta(ge=0, le=1_000_000)]
+    burst_hundredths: Annotated[int, Meta(ge=100, le=100 * BURST_MAX)]
 
 
 class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -30,6 +39,9 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     node: Annotated[str, Meta(min_length=1, max_length=200)]
     age: Number
     topics: Annotated[tuple[str, ...], Meta(max_length=TOPICS_TOLD)]
+    # What it says of itself, if it is asked to measure.
+    measured: Measured | None = None
+    alone_percent: Annotated[int, Meta(ge=0, le=100)] | None = None  # events it needs no help for
 
 
 class Shuffle(Control, frozen=True, array_like=True, tag="shuffle"):
@@ -45,6 +57,8 @@ class Peers:
     def __init__(self, node_id: str, rng: Random, size: int = 20, exchanged: int = 8) -> None:
         assert 1 <= exchanged <= size <= VIEW_MAX
         self.topics: set[str] = set()  # this node's own
+        self.measured: Measured | None = None  # here; told to others
+        self.alone_percent: int | None = None
         self.view: dict[str, Descriptor] = {}
         self._node_id = node_id
         self._rng = rng
@@ -57,14 +71,15 @@ class Peers:
         topics = sorted(self.topics)
         if len(topics) > TOPICS_TOLD:
             topics = self._rng.sample(topics, TOPICS_TOLD)
-        return Descriptor(self._node_id, 0, tuple(topics))
+        return Descriptor(self._node_id, 0, tuple(topics), self.measured, self.alone_percent)
 
     def shuffle(self) -> tuple[str, Shuffle] | None:
         """A period has passed: whom to ask, and what; None if nobody is known."""
         self.view.pop(self._asked, None)  # it has not answered
         self._asked = ""
         self.view = {
-            node: Descriptor(node, known.age + 1, known.topics) for node, known in self.view.items()
+            node: Descriptor(node, known.age + 1, known.topics, known.measured, known.alone_percent)
+            for node, known in self.view.items()
         }
         if not self.view:
             return None
@@ -94,6 +109,24 @@ class Peers:
         """So many random peers that subscribe the topic, or as many as are known."""
         fitting = [node for node, known in self.view.items() if topic in known.topics]
         return self._rng.sample(fitting, min(count, len(fitting)))
+
+    def likely(self, topic: str, offered: Sequence[str], source: str) -> list[str]:
+        """One peer that probably has an event: half of the time one of those that offered it; of
+        the rest, a quarter of the time its source and else one that subscribes the topic, by the
+        square of how often it needs no help. Nobody if nobody is known."""
+        fitting = [known for known in self.view.values() if topic in known.topics]
+        told = [known.alone_percent for known in fitting if known.alone_percent is not None]
+        usual = sum(told) / len(told) if told else 100  # of who does not tell
+        weights: dict[str, float] = {}
+        for known in fitting:
+            percent = usual if known.alone_percent is None else known.alone_percent
+            weights[known.node] = max(percent, _LEAST_PERCENT) ** 2
+        if source:
+            weights[source] = weights.get(source, 0) + (sum(weights.values()) / 3 or 1)
+        total = sum(weights.values()) or 1
+        for node in offered:
+            weights[node] = weights.get(node, 0) + total / len(offered)
+        return self._rng.choices(list(weights), list(weights.values())) if weights else []
 
     def _some(self, count: int, but: str = "") -> list[Descriptor]:
         others = [known for node, known in self.view.items() if node != but]

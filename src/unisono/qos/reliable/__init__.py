@@ -6,5 +6,7 @@ one. What is given up is counted and said. (Thesis chapter 5, paper 003.)
 
     options.py   how much redundancy, which gossip, how often
     messages.py  what nodes say to each other
+    measure.py   how packets get lost on their way here
+    planner.py   how many redundant packets that takes
     layer.py     the layer itself: a frame layer, below whatever orders events
 """

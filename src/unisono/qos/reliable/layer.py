@@ -11,6 +11,8 @@ what is missing comes by gossip, as `Reliability.gossip` says:
     pull        ... does that once a period, for all it has completed lately, `fan_in` times each
 
 With `ask` (beyond the papers), who still lacks packets after a period asks for them itself.
+With `redundancy="adaptive"` subscribers measure what is lost, and publishers plan for that
+(`measure.py`, `planner.py`).
 
 Partners come from peer sampling (`qos/peers.py`). Everything kept is bounded by `keep_bytes` and
 `keep_s`; the oldest goes first. An event that goes while incomplete is *given up*, recorded and
@@ -32,10 +34,12 @@ from unisono.core.layer import Effects, FrameLayer
 from unisono.core.limits import RESERVED, Limits
 from unisono.core.wire import Codec, Rejected
 from unisono.qos.coding.galois import Field
-from unisono.qos.coding.packets import Assembly, Cut, Misfit, Packet, Polluted
+from unisono.qos.coding.packets import Assembly, Cut, Layout, Misfit, Packet, Polluted
 from unisono.qos.peers import Peers, Shuffle
-from unisono.qos.reliable.messages import CONTROLS, OFFERED_MAX, Here, Offer, Repair, Want
+from unisono.qos.reliable.measure import Habit, Meter
+from unisono.qos.reliable.messages import CONTROLS, OFFERED_MAX, Here, Offer, Repair, Sent, Want
 from unisono.qos.reliable.options import Reliability
+from unisono.qos.reliable.planner import Planner
 
 MAGIC = 0x52
 ROUND_TIMER = "round"
@@ -44,6 +48,8 @@ _ENVELOPE_BYTES = 1 << 18  # what a packet has beside its payload; also messages
 _FRAME_BYTES = 1 << 20  # what an event's frame may have beside its payload
 _EVENTS = 1 << 14  # held at a time
 _REMEMBERED = 1 << 16  # keys of events that were notified or given up
+_OFFERERS = 8  # of an event, remembered: the last ones
+_SETTLE_PERIODS = 4  # what has not come by then of a transmission is lost
 
 
 class _Held(msgspec.Struct):
@@ -56,6 +62,8 @@ class _Held(msgspec.Struct):
     cut: Cut | None = None  # once complete
     offers: int = 0  # rounds in which it is still to be offered
     asked_us: int = -(1 << 62)  # when packets were last asked for; long ago if never
+    offerers: tuple[str, ...] = ()  # who said that it has it, for partners="likely"
+    helped: bool = False  # packets of others than its publisher's transmission were of use
 
 
 class Reliable(FrameLayer):
@@ -87,6 +95,18 @@ class Reliable(FrameLayer):
         self._held: dict[bytes, _Held] = {}  # oldest first
         self._bytes = 0  # of what is held
         self._done: dict[bytes, None] = {}  # notified or given up, oldest first
+        self._adaptive = self._options.redundancy == "adaptive"
+        keep_us = round(self._options.keep_s * 1e6)
+        self._meter = Meter(_SETTLE_PERIODS * self._period_us, keep_us) if self._adaptive else None
+        least = 2 if self._options.gossip == "none" else 1
+        self._planner = Planner(self._options.packets, least)
+        self._alone = Habit()  # events that became whole without help
+
+    @property
+    def redundancy(self) -> int:
+        """Redundant packets that a full generation gets now."""
+        fixed = self._options.redundancy
+        return fixed if isinstance(fixed, int) else self._planner.redundancy
 
     # What the node asks for.
 
@@ -95,12 +115,16 @@ class Reliable(FrameLayer):
         return [self._send(EVERYONE, Here(self.peers.me())), SetTimer(ROUND_TIMER, first)]
 
     def listening(self, topics: Sequence[str], now: int) -> Effects:
-        mine = (topic for topic in topics if not topic.startswith(RESERVED) and self._covers(topic))
+        mine = [topic for topic in topics if not topic.startswith(RESERVED) and self._covers(topic)]
         self.peers.topics.update(mine)
+        if self._meter is not None:
+            self._meter.listening(mine, now)
         return ()
 
     def ignoring(self, topics: Sequence[str], now: int) -> Effects:
         self.peers.topics.difference_update(topics)
+        if self._meter is not None:
+            self._meter.ignoring(topics)
         unwanted = [
             k for k, held in self._held.items() if held.cut is None and held.topic in topics
         ]
@@ -118,10 +142,16 @@ class Reliable(FrameLayer):
         if cut.key not in self._held:
             held = _Held(topic, now, len(frame), cut=cut, offers=options.fan_in)
             out += self._hold(cut.key, held, now)
-        packets = [*plain, *self._redundant(cut, plain, options.redundancy)]
+        fixed = options.redundancy
+        count = fixed if isinstance(fixed, int) else self._planner.of(cut.layout.of(0))
+        if self._planner.changed:
+            self.counts["redundancy changed"] += 1
+            out.append(self._row("redundancy", self._planner.said(), now, "control"))
+        packets = [*plain, *self._redundant(cut, plain, count)]
         self.counts["packets sent"] += len(packets)
-        for packet in packets:
-            frame = self._codec.encode(self._node_id, packet)
+        for index, packet in enumerate(packets):
+            message = Sent(index, count, packet) if self._adaptive else packet
+            frame = self._codec.encode(self._node_id, message)
             out.append(Transmit(topic, frame, again=True))  # packets may come twice
         return out
 
@@ -142,6 +172,10 @@ class Reliable(FrameLayer):
             return self._reject(f"reliable: {rejected.reason}", topic, now)
         if isinstance(message, Packet):
             return self._take(topic, message, sender, now)
+        if isinstance(message, Sent):
+            if not message.fits:
+                return self._reject("reliable: misfit", topic, now)
+            return self._take(topic, message.packet, sender, now, message)
         if sender == self._node_id:
             return ()  # our own broadcast, come back
         return self._receive(message, sender, now) if isinstance(message, Control) else ()
@@ -151,7 +185,7 @@ class Reliable(FrameLayer):
             self.counts["packets repaired"] += 1
             if message.topic not in self.peers.topics:
                 return ()
-            return self._take(message.topic, message.packet, sender, now)
+            return self._take(message.topic, message.packet, sender, now, message)
         if isinstance(message, Offer):
             return self._offered(message, sender, now)
         if isinstance(message, Want):
@@ -165,12 +199,15 @@ class Reliable(FrameLayer):
         self.peers.hear(message.peer)
         return (self._send(sender, Shuffle((self.peers.me(),), answer=True)),)
 
-    def _take(self, topic: str, packet: Packet, sender: str, now: int) -> Effects:
+    def _take(
+        self, topic: str, packet: Packet, sender: str, now: int, within: Sent | Repair | None = None
+    ) -> Effects:
         """A packet of an event: keep it; notify the event if it is the last one needed."""
         self.counts["packets received"] += 1
         key = packet.key
         if key in self._done:
             self.counts["packets of known events"] += 1
+            self._measure(key, within)
             return ()
         held = self._held.get(key) or _Held(topic, now)
         if held.cut is not None:  # published here, come back from the bus
@@ -185,12 +222,26 @@ class Reliable(FrameLayer):
         out: list[Effect] = []
         if not held.size:
             held.size = packet.size
+            if self._meter is not None and key not in self._held:
+                self._meter.learnt(key, topic, now)
             out += self._hold(key, held, now)
+        self._measure(key, within)
+        held.helped |= innovative and isinstance(within, Repair)
         if not innovative:
             self.counts["packets of no use"] += 1
         elif held.assembly.complete:
             out += self._assembled(key, held, now)
         return out
+
+    def _measure(self, key: bytes, within: Sent | Repair | None) -> None:
+        """See what comes of other nodes' transmissions; repairs are not part of them. What was
+        published here is not watched."""
+        if self._meter is None or isinstance(within, Repair):
+            return
+        if within is None:
+            self._meter.forget(key)  # its publisher does not say what it sent
+        else:
+            self._meter.came(within)
 
     def _assembled(self, key: bytes, held: _Held, now: int) -> Effects:
         assert held.assembly is not None
@@ -201,8 +252,9 @@ class Reliable(FrameLayer):
             self.counts["events polluted"] += 1
             self.blamed.update(set(held.assembly.senders))
             held.assembly = None
-            return (self._row("polluted", key, now),)
+            return (self._row("polluted", key.hex(), now),)
         held.assembly = None
+        self._alone.add(not held.helped)
         held.cut = Cut(frame, self._field, self._options.packet_bytes, self._options.packets)
         return self._complete(key, held, now)
 
@@ -253,6 +305,10 @@ class Reliable(FrameLayer):
             if held is None:
                 held = _Held(message.topic, now)
                 out += self._hold(key, held, now)
+                if self._meter is not None:
+                    self._meter.learnt(key, message.topic, now)
+            if self._options.partners == "likely":
+                held.offerers = (*held.offerers, sender)[-_OFFERERS:]
             if held.cut is not None or 0 <= now - held.asked_us < self._period_us // 2:
                 continue  # asked someone else a moment ago
             held.asked_us = now
@@ -272,11 +328,7 @@ class Reliable(FrameLayer):
         held = self._held.get(message.key)
         if held is None or held.topic != message.topic:
             return ()
-        shape = None
-        if held.cut is not None:
-            shape = held.cut.layout
-        elif held.assembly is not None:
-            shape = held.assembly.layout
+        shape = self._shape(message.key)
         if shape is None:
             return ()
         lacks = message.lacks or {g: shape.of(g) for g in range(shape.generations)}
@@ -285,6 +337,15 @@ class Reliable(FrameLayer):
             if generation < shape.generations:
                 packets += self._useful(held, message, generation, min(count, shape.of(generation)))
         return list(self._repair(sender, held.topic, packets))
+
+    def _shape(self, key: bytes) -> Layout | None:
+        """How the event is cut, if that is known."""
+        held = self._held.get(key)
+        if held is None:
+            return None
+        if held.cut is not None:
+            return held.cut.layout
+        return held.assembly.layout if held.assembly is not None else None
 
     def _useful(self, held: _Held, message: Want, generation: int, count: int) -> Iterable[Packet]:
         spare = self._options.spare
@@ -309,6 +370,7 @@ class Reliable(FrameLayer):
         """A round: exchange peers, offer events, forget old ones."""
         assert key == ROUND_TIMER
         out: list[Effect] = [self._next_round(now)]
+        self._adapt(now)
         asked = self.peers.shuffle()
         if asked is not None:
             out.append(self._send(*asked))
@@ -326,6 +388,16 @@ class Reliable(FrameLayer):
             out += self._let_go(oldest, now)
         return out
 
+    def _adapt(self, now: int) -> None:
+        """Judge what came, tell it with the next exchange of peers, plan for what others told."""
+        if self._options.partners == "likely":
+            self.peers.alone_percent = self._alone.percent
+        if self._meter is None:
+            return
+        self._meter.judge(now, self._shape)
+        self.peers.measured = self._meter.measured
+        self._planner.plan(self.peers.view.values())
+
     def _offer_lately(self) -> Iterator[Effect]:
         lately: dict[str, list[bytes]] = {}
         for key, held in self._held.items():
@@ -342,13 +414,19 @@ class Reliable(FrameLayer):
         for key, held in self._held.items():
             if held.cut is not None or now - max(held.since_us, held.asked_us) < self._period_us:
                 continue
-            asked = self.peers.partners(held.topic, 1)
-            senders = held.assembly.senders if held.assembly is not None else []
-            if senders and (not asked or self._rng.random() < _ASK_SENDER):
-                asked = senders[:1]
-            for partner in asked:
+            for partner in self._asked(held):
                 held.asked_us = now
                 yield self._send(partner, self._want(key, held))
+
+    def _asked(self, held: _Held) -> list[str]:
+        """A partner, or now and then who sent the first packet."""
+        senders = held.assembly.senders if held.assembly is not None else []
+        if self._options.partners == "likely":
+            return self.peers.likely(held.topic, held.offerers, "".join(senders[:1]))
+        asked = self.peers.partners(held.topic, 1)
+        if senders and (not asked or self._rng.random() < _ASK_SENDER):
+            asked = senders[:1]
+        return asked
 
     def _next_round(self, now: int) -> SetTimer:
         """A little early or late, so that nodes do not act in step."""
@@ -373,12 +451,13 @@ class Reliable(FrameLayer):
         if held.cut is not None:
             return ()
         self._remember(key)
+        self._alone.add(False)
         self.counts["events given up"] += 1
         came, count = 0, 0
         if held.assembly is not None:
             came, count = held.assembly.held, held.assembly.layout.packets
         text = f"an event on {held.topic!r} is given up: {came} of {count or '?'} packets came"
-        return (self._row("given up", key, now), Trouble(text))
+        return (self._row("given up", key.hex(), now), Trouble(text))
 
     def _drop(self, key: bytes) -> None:
         self._bytes -= self._held.pop(key).size
@@ -392,11 +471,10 @@ class Reliable(FrameLayer):
         topic = EVERYONE if to == EVERYONE else inbox(to)
         return Transmit(topic, self._codec.encode(self._node_id, message))
 
-    def _row(self, kind: str, key: bytes, now: int) -> Record:
-        row = {"at_us": now, "node": self._node_id, "kind": kind, "detail": key.hex()}
-        return Record("faults", row)
+    def _row(self, kind: str, detail: str, now: int, table: str = "faults") -> Record:
+        row = {"at_us": now, "node": self._node_id, "kind": kind, "detail": detail}
+        return Record(table, row)
 
     def _reject(self, kind: str, detail: str, now: int) -> Effects:
         self.counts[kind] += 1
-        row = {"at_us": now, "node": self._node_id, "kind": kind, "detail": detail}
-        return (Record("faults", row),)
+        return (self._row(kind, detail, now),)

@@ -7,11 +7,42 @@ from typing import Annotated
 from msgspec import Meta
 
 from unisono.core.events import Control, Number
-from unisono.qos.coding.packets import GENERATIONS_MAX, KEY_BYTES, Packet
+from unisono.qos.coding import PACKETS_MAX
+from unisono.qos.coding.packets import GENERATIONS_MAX, KEY_BYTES, Layout, Packet
 from unisono.qos.peers import Descriptor, Shuffle
 
 Key = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 OFFERED_MAX = 512
+
+
+class Sent(Control, frozen=True, array_like=True, tag="sent"):
+    """A packet on its topic, with its place in the publisher's transmission: so it can be seen
+    which others did not come. First all plain packets, then `redundancy` of each generation."""
+
+    index: Number
+    redundancy: Annotated[int, Meta(ge=0, le=PACKETS_MAX)]
+    packet: Packet
+
+    @property
+    def count(self) -> int:
+        """Packets of the transmission."""
+        return self._layout.packets + self.redundancy * self.packet.generations
+
+    @property
+    def fits(self) -> bool:
+        """Such a packet can have this place."""
+        packet = self.packet
+        if packet.generation >= packet.generations or bool(packet.size) != bool(packet.payload):
+            return False
+        shape = self._layout
+        if packet.place >= 0:
+            return self.index == shape.before(packet.generation) + packet.place
+        first = shape.packets + self.redundancy * packet.generation
+        return first <= self.index < first + self.redundancy
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout(self.packet.size, len(self.packet.payload), self.packet.generations)
 
 
 class Here(Control, frozen=True, array_like=True, tag="here"):
@@ -46,4 +77,4 @@ class Repair(Control, frozen=True, array_like=True, tag="repair"):
     packet: Packet
 
 
-CONTROLS: tuple[type[Control], ...] = (Packet, Shuffle, Here, Offer, Want, Repair)
+CONTROLS: tuple[type[Control], ...] = (Packet, Shuffle, Here, Offer, Want, Repair, Sent)

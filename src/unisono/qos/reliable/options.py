@@ -11,14 +11,15 @@ from msgspec import Meta
 
 from unisono.core.layer import FrameLayer
 from unisono.core.limits import Limits
-from unisono.errors import EnvironmentLacks, Unsupported
+from unisono.errors import BadInput, EnvironmentLacks, Unsupported
 from unisono.qos.coding import PACKETS_MAX
 
 
 class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The defaults suit 2 % of packets lost in bursts of 2, and deadlines from a second on."""
 
-    redundancy: Annotated[int, Meta(ge=0, le=PACKETS_MAX)] = 2  # packets beside each generation
+    # Packets beside each generation; "adaptive": what the loss that subscribers measure takes.
+    redundancy: Annotated[int, Meta(ge=0, le=PACKETS_MAX)] | Literal["adaptive"] = 2
     coding: bool = True  # redundant packets are combinations; else random duplicates
     gossip: Literal["pull", "push", "push-pull", "none"] = "pull"
     fan_out: Annotated[int, Meta(ge=1, le=64)] = 2  # partners of a round
@@ -27,12 +28,24 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     pushed: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # per push; None: all
     spare: Annotated[int, Meta(ge=0, le=PACKETS_MAX)] = 0  # redundant packets in gossip
     ask: bool = True  # who lacks packets asks, once a period
+    partners: Literal["random", "likely"] = "random"  # whom: any, or rather who may have them
     packet_bytes: Annotated[int, Meta(ge=1, le=1 << 20)] = 1472
     packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] = 16  # of a generation, at most
     keep_s: Annotated[float, Meta(gt=0, le=3600)] = 10.0  # for others, or until given up
     keep_bytes: Annotated[int, Meta(ge=1)] = 64 << 20  # of all events together
 
     def __post_init__(self) -> None:
+        if isinstance(self.redundancy, str) and self.redundancy != "adaptive":
+            raise BadInput(f'redundancy is a number or "adaptive", not {self.redundancy!r}')
+        if self.partners not in ("random", "likely"):
+            raise BadInput(f'partners is "random" or "likely", not {self.partners!r}')
+        if self.redundancy == "adaptive" and not self.coding:
+            raise Unsupported(
+                'redundancy="adaptive" counts on coding: without it a lost packet needs its own '
+                "duplicate, not any; give a number, or leave coding=False out"
+            )
+        if self.partners != "random" and not self.ask:
+            raise Unsupported("partners says who is asked: it leave it out with ask=False")
         if self.pushed is not None and self.gossip != "push":
             raise Unsupported(f'pushed means nothing with gossip="{self.gossip}"; leave it out')
         if self.spare and self.pushed is not None:
