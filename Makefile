@@ -44,7 +44,8 @@ format: setup ## let ruff format and fix
 	$(BIN)/ruff check --fix .
 
 lock: setup ## resolve the dependencies anew into constraints.txt
-	$(BIN)/pip-compile --quiet --all-extras --generate-hashes --allow-unsafe --strip-extras --no-header \
+	@# --build-deps-for: without it the conditions of optional dependencies (; sys_platform ...) are lost
+	$(BIN)/pip-compile --quiet --all-extras --build-deps-for wheel --generate-hashes --allow-unsafe --strip-extras --no-header \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-annotate \
 	  --output-file constraints.txt pyproject.toml
 

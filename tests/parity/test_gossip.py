@@ -44,8 +44,9 @@ class Case:
         self.subscribers = sorted(rng.sample(self.names, rng.randint(4, len(self.names))))
         gossip: Any = rng.choice(("push", "pull", "push-pull", "none"))
         pushed = rng.choice((None, 1, 2)) if gossip == "push" else None
+        self.redundancy = rng.randint(0, 4)
         self.options = Reliability(
-            redundancy=rng.randint(0, 4),
+            redundancy=self.redundancy,
             coding=rng.random() < 0.7,
             gossip=gossip,
             fan_out=rng.randint(1, 3),
@@ -198,7 +199,7 @@ def test_columns_give_what_the_objects_give(first: int) -> None:
             for place, name in enumerate(case.subscribers)
             if result.latency_us[event, place] >= 0
         }
-        published = len(case.publications) * (packets + case.options.redundancy)
+        published = len(case.publications) * (packets + case.redundancy)
         assert found == heard, f"seed {seed}"
         assert result.gossip_packets + published == sent, f"seed {seed}"
         assert result.given_up == given_up, f"seed {seed}"

@@ -83,7 +83,7 @@ def test_the_estimate_is_that_of_the_channel(loss: float, burst: float, size: in
         found.append(one.measured)
     mean_loss = sum(one.loss_ppm for one in found) / len(found) / 1e6
     mean_burst = sum(one.burst_hundredths for one in found) / len(found) / 100
-    assert mean_loss == pytest.approx(loss, rel=0.12)
+    assert mean_loss == pytest.approx(loss, rel=0.2)
     assert mean_burst == pytest.approx(burst, rel=0.2)
     assert all(loss / 4 < one.loss_ppm / 1e6 < loss * 3 for one in found)
 

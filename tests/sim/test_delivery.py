@@ -146,6 +146,8 @@ def test_gossip_delivers_everything_in_the_end(gossip: Any) -> None:
         ({"packets": 0}, BadInput, "packets"),
         ({"packets": 63}, Unsupported, "64 at most"),
         ({"wan": Wan()}, Unsupported, "fifo"),
+        ({"options": Reliability(redundancy="adaptive")}, Unsupported, "adaptive"),
+        ({"options": Reliability(partners="likely")}, Unsupported, "partners"),
         ({"options": Reliability(fan_out=9)}, BadInput, "fan_out"),
         ({"published_us": np.array([2, 1])}, BadInput, "rising"),
         ({"published_us": np.arange(1, 1000)}, Unsupported, "held at a time"),

@@ -72,19 +72,11 @@ def _sim(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
 
 
 def _coding(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
-    from rich.table import Table
-
     from unisono.bench import coding
 
     result = coding.run(args.runs or coding.RUNS, ui.remark)
     figures = result["coding"]
-    table = Table("", "ours", "memcpy", "others, in microseconds")
-    for work in ("encode", "decode"):
-        times = figures[work]["us"]
-        others = ", ".join(f"{n} {t}" for n, t in times.items() if n not in ("ours", "memcpy"))
-        table.add_row(work, str(times["ours"]), str(times["memcpy"]), others or "none found")
-    ui.show(table)
-    ui.show(f"an event's whole path: {figures['event_path_us']} us ({figures['kernel']})")
+    _show_coding(figures, ui)
     return result | {work: figures[work] for work in ("encode", "decode")}
 
 
@@ -135,6 +127,32 @@ def _show_audit(figures: dict[str, Any], ui: Ui) -> None:
         f"{targets['ratio_max']}, growth up to {targets['growth_max']}: "
         + ("met" if figures["met"] else "not met")
     )
+
+
+def _show_coding(figures: dict[str, Any], ui: Ui) -> None:
+    from rich.table import Table
+
+    table = Table(title=f"coding ({figures['kernel']})", title_justify="left")
+    table.add_column("")
+    for heading in ("encode us", "to ours", "decode us", "to ours"):
+        table.add_column(heading, justify="right")
+    for name in figures["encode"]["us"]:
+        row = []
+        for work in ("encode", "decode"):
+            taken = figures[work]["us"].get(name)
+            ratio = figures[work].get(f"ratio_to_{name.replace('-', '_')}")
+            row.append("" if taken is None else f"{taken:.2f}")
+            row.append("" if ratio is None else f"{ratio:.2f}")
+        table.add_row(name, *row)
+    ui.show(table)
+    ui.show(f"an event's whole path: {figures['path']['us']} us")
+    for target in figures["judged"]:
+        limit = f"at least {target['min']:g}" if "min" in target else f"at most {target['max']:g}"
+        if not target["applied"]:
+            verdict = "not judged, the peer is absent"
+        else:
+            verdict = f"{target['found']}: " + ("met" if target["met"] else "not met")
+        ui.show(f"target: {target['work']}, {target['figure']} {limit}: {verdict}")
 
 
 def _show_order(figures: dict[str, Any], compared: tuple[str, ...], ui: Ui) -> None:

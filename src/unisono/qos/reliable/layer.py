@@ -376,6 +376,7 @@ class Reliable(FrameLayer):
             out.append(self._send(*asked))
         else:
             out.append(self._send(EVERYONE, Here(self.peers.me())))
+        out += self._lost_on_return(now)
         if self._options.gossip == "pull":
             out += self._offer_lately()
         if self._options.ask:
@@ -397,6 +398,13 @@ class Reliable(FrameLayer):
         self._meter.judge(now, self._shape)
         self.peers.measured = self._meter.measured
         self._planner.plan(self.peers.view.values())
+
+    def _lost_on_return(self, now: int) -> Iterator[Effect]:
+        """Who subscribes what it publishes hears it from the bus, or after a period from itself."""
+        for key, held in self._held.items():
+            own = held.cut is not None and key not in self._done
+            if own and held.topic in self.peers.topics and now - held.since_us >= self._period_us:
+                yield from self._complete(key, held, now)
 
     def _offer_lately(self) -> Iterator[Effect]:
         lately: dict[str, list[bytes]] = {}

@@ -35,17 +35,18 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keep_bytes: Annotated[int, Meta(ge=1)] = 64 << 20  # of all events together
 
     def __post_init__(self) -> None:
-        if isinstance(self.redundancy, str) and self.redundancy != "adaptive":
-            raise BadInput(f'redundancy is a number or "adaptive", not {self.redundancy!r}')
-        if self.partners not in ("random", "likely"):
-            raise BadInput(f'partners is "random" or "likely", not {self.partners!r}')
+        for field in msgspec.structs.fields(type(self)):
+            try:
+                msgspec.convert(getattr(self, field.name), field.type)
+            except msgspec.ValidationError as error:
+                raise BadInput(f"{field.name}: {error}") from None
         if self.redundancy == "adaptive" and not self.coding:
             raise Unsupported(
                 'redundancy="adaptive" counts on coding: without it a lost packet needs its own '
                 "duplicate, not any; give a number, or leave coding=False out"
             )
         if self.partners != "random" and not self.ask:
-            raise Unsupported("partners says who is asked: it leave it out with ask=False")
+            raise Unsupported("partners says who is asked: leave it out with ask=False")
         if self.pushed is not None and self.gossip != "push":
             raise Unsupported(f'pushed means nothing with gossip="{self.gossip}"; leave it out')
         if self.spare and self.pushed is not None:

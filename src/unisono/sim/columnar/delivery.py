@@ -134,7 +134,7 @@ def _options(plan: Plan, degree: int, slots: int) -> Longs:
     chosen = plan.options
     found = np.zeros(gos.OPTIONS, np.int64)
     found[gos.PACKETS] = plan.packets
-    found[gos.REDUNDANCY] = chosen.redundancy
+    found[gos.REDUNDANCY] = _redundancy(plan)
     found[gos.CODING] = chosen.coding
     found[gos.GOSSIP] = _GOSSIP[chosen.gossip]
     found[gos.FAN_OUT] = chosen.fan_out
@@ -154,11 +154,19 @@ def _options(plan: Plan, degree: int, slots: int) -> Longs:
     return found
 
 
+def _redundancy(plan: Plan) -> int:
+    if plan.options.redundancy == "adaptive":
+        raise Unsupported('this engine knows no redundancy = "adaptive": give a number')
+    return plan.options.redundancy
+
+
 def _check(plan: Plan) -> None:
     chosen, nodes = plan.options, plan.parents.size
+    if chosen.partners != "random":
+        raise Unsupported('this engine knows partners = "random" only')
     if plan.packets < 1:
         raise BadInput(f"packets = {plan.packets}: an event has at least one")
-    redundant = max(chosen.redundancy, chosen.spare, chosen.pushed or 0)
+    redundant = max(_redundancy(plan), chosen.spare, chosen.pushed or 0)
     if plan.packets + redundant > 64:
         raise Unsupported(
             f"{plan.packets} packets and {redundant} redundant ones: this engine takes 64 at most"

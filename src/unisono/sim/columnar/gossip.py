@@ -434,13 +434,17 @@ def _round(g: Group, node: int, now: int) -> None:
     if not g.busy[node] and (not g.live[node] or now < g.expires_us[node]):
         return
     count = ordered(g.held, g.live[node], node, g.slots)
+    for at in range(count):
+        mine = g.held[node, g.slots[at]]
+        if mine.status == OWN and g.subscribes[node] and now - mine.since >= options[PERIOD]:
+            _complete(g, node, g.slots[at], now)  # lost on return
     if options[GOSSIP] == PULL:
         lately = NOTHING
         for at in range(count):
             mine = g.held[node, g.slots[at]]
             if mine.offers > 0 and (mine.status == WHOLE or mine.status == OWN):
                 mine.offers -= 1
-                if mine.offers == 0:
+                if mine.offers == 0 and mine.status != OWN:
                     g.busy[node] &= ~(ONE << np.uint64(g.slots[at]))
                 lately |= ONE << np.uint64(g.slots[at])
         if lately:
