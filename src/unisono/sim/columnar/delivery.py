@@ -240,6 +240,7 @@ def _group(plan: Plan, seed: int, names: list[str]) -> gos.Group:
         held=np.zeros((nodes, slots), HELD),
         echelon=np.zeros((nodes, slots, n, n), np.uint8),
         factors=np.zeros((nodes, slots, n, n), np.uint8),
+        came=np.zeros((nodes, slots, n), np.uint8),
         products=PRODUCT,
         inverses=INVERSE,
         latency_us=np.full((plan.published_us.size, nodes), -1, np.int32),

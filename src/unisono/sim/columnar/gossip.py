@@ -234,6 +234,7 @@ def _know(g: Group, slot: int, node: int, status: int, now: int) -> None:
     g.known[node] += 1
     mine.pivots = NOTHING
     mine.plain = NOTHING
+    mine.units = NOTHING
     mine.rank = mine.offers = mine.coded = 0
     mine.sender = -1
     if not g.live[node]:
@@ -289,6 +290,7 @@ def _take(
                 g.held,
                 g.echelon,
                 g.factors,
+                g.came,
                 g.products,
                 g.inverses,
                 slot,
@@ -300,6 +302,7 @@ def _take(
         else:
             coefficients(
                 g.factors,
+                g.came,
                 g.products,
                 slot,
                 source,
@@ -313,6 +316,7 @@ def _take(
                 g.held,
                 g.echelon,
                 g.factors,
+                g.came,
                 g.products,
                 g.inverses,
                 slot,
@@ -433,7 +437,7 @@ def _round(g: Group, node: int, now: int) -> None:
     own(g, now + int(np.rint(wait)), ROUND, node)
     if not g.busy[node] and (not g.live[node] or now < g.expires_us[node]):
         return
-    count = ordered(g.held, g.live[node], node, g.slots)
+    count = ordered(g.held, g.busy[node], node, g.slots)
     for at in range(count):
         mine = g.held[node, g.slots[at]]
         if mine.status == OWN and g.subscribes[node] and now - mine.since >= options[PERIOD]:
@@ -453,10 +457,17 @@ def _round(g: Group, node: int, now: int) -> None:
     if options[ASKS]:
         for at in range(count):
             _ask(g, node, g.slots[at], now)
-    for at in range(count):
+    if g.live[node] and now >= g.expires_us[node]:
+        _forget(g, node, now)
+
+
+@compiled
+def _forget(g: Group, node: int, now: int) -> None:
+    """Events that were kept long enough go; those that never became whole are given up."""
+    for at in range(ordered(g.held, g.live[node], node, g.slots)):
         slot = g.slots[at]
         mine = g.held[node, slot]
-        g.expires_us[node] = mine.since + options[KEEP]
+        g.expires_us[node] = mine.since + g.options[KEEP]
         if now < g.expires_us[node]:
             break
         if mine.status == PARTIAL:

@@ -94,6 +94,7 @@ class Group(NamedTuple):
     held: Table
     echelon: Rows
     factors: Rows
+    came: Rows
     products: Bytes
     inverses: Bytes
     latency_us: Matrix  # by event and node; -1 if it never came

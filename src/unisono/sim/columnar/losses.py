@@ -36,18 +36,19 @@ class Channels(NamedTuple):
 
     words: Words
     key: Words  # by node
-    delay_us: Matrix  # quantiles of the delays of fast and of slow links
+    delay_us: Matrix  # quantiles of the delays of fast and of slow links, or the one delay of all
     conditions: Longs  # rows of `Loss.conditions`
 
 
 def make_channels(names: list[str], wan: Wan, loss: Loss, seed: int) -> Channels:
     delays, losses = HashedDelays(wan, seed), Losses(loss, seed)
+    alike = wan.slow_share == 0 and wan.fast_sd_ms == 0
     return Channels(
         np.array(
             [losses.seed_key, losses.shared_below, delays.seed_key, delays.slow_below], np.uint64
         ),
         np.array([node_key(name) for name in names], np.uint64),
-        np.array([delays.fast_us, delays.slow_us], np.int32),
+        np.array([[delays.fast_us[0]]] if alike else [delays.fast_us, delays.slow_us], np.int32),
         np.array(loss.conditions, np.int64),
     )
 
@@ -57,6 +58,8 @@ def delay(words: Words, key: Words, delay_us: Matrix, source: int, target: int, 
     """How long a packet sent now is on its way."""
     if source == target:
         return 0
+    if delay_us.shape[1] == 1:
+        return int(delay_us[0, 0])
     a, b = key[source], key[target]
     draw = mix(mix(~words[_DELAYS] ^ min(a, b)) ^ max(a, b))
     slow = 1 if (draw >> np.uint64(11)) < words[_SLOW_BELOW] else 0

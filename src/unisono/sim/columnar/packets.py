@@ -6,8 +6,6 @@ draws them again from the same seed.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
@@ -25,6 +23,7 @@ HELD = np.dtype(
         ("order", np.int64),  # of getting to know it, at this node
         ("pivots", np.uint64),
         ("plain", np.uint64),  # packets that came plain
+        ("units", np.uint64),  # of these: before any coded one, so there is nothing to eliminate
         ("status", np.int32),
         ("rank", np.int32),
         ("offers", np.int32),
@@ -33,15 +32,11 @@ HELD = np.dtype(
     ],
     align=True,
 )
-Rows = npt.NDArray[np.uint8]  # by node and slot, n times n coefficients
-
-
-class Knowledge(NamedTuple):
-    held: Table
-    echelon: Rows  # a row with its first coefficient 1 at p, if p is among the pivots
-    factors: Rows  # of the packets that count, as they came
-    products: Bytes
-    inverses: Bytes
+# By node and slot. `echelon`: rows with the first coefficient 1 at p, for each pivot p that is not
+# among the units. `came`: the packets that count, as they came: a plain one's place, or CODED and
+# then its coefficients are in `factors`.
+Rows = npt.NDArray[np.uint8]
+CODED = 255
 
 
 @compiled
@@ -49,6 +44,7 @@ def add(
     held: Table,
     echelon: Rows,
     factors: Rows,
+    came: Rows,
     products: Bytes,
     inverses: Bytes,
     slot: int,
@@ -67,12 +63,15 @@ def add(
         if factor == 0:
             continue
         bit = one << np.uint64(at)
+        if mine.units & bit:
+            continue
         if mine.pivots & bit == np.uint64(0):
             for index in range(at, n):
                 echelon[node, slot, at, index] = products[inverses[factor], scratch[index]]
             mine.pivots |= bit
             for index in range(n):
                 factors[node, slot, mine.rank, index] = row[index]
+            came[node, slot, mine.rank] = CODED
             mine.rank += 1
             return True
         for index in range(at, n):
@@ -85,6 +84,7 @@ def add_plain(
     held: Table,
     echelon: Rows,
     factors: Rows,
+    came: Rows,
     products: Bytes,
     inverses: Bytes,
     slot: int,
@@ -98,16 +98,16 @@ def add_plain(
     bit = np.uint64(1) << np.uint64(place)
     if mine.plain & bit:
         return False
-    row[:] = 0
-    row[place] = 1
-    if mine.coded == 0:  # so far only plain ones: nothing to eliminate
-        for index in range(row.size):
-            echelon[node, slot, place, index] = row[index]
-            factors[node, slot, mine.rank, index] = row[index]
+    if mine.coded == 0:
+        came[node, slot, mine.rank] = place
+        mine.units |= bit
         mine.pivots |= bit
         mine.rank += 1
-    elif not add(held, echelon, factors, products, inverses, slot, node, row, scratch):
-        return False
+    else:
+        row[:] = 0
+        row[place] = 1
+        if not add(held, echelon, factors, came, products, inverses, slot, node, row, scratch):
+            return False
     mine.plain |= bit
     return True
 
@@ -116,9 +116,11 @@ def add_plain(
 def _draw(row: Bytes, seed: np.uint64, index: int) -> None:
     """Row `index` of what `galois.draw` draws."""
     some = np.uint8(0)
+    word = np.uint64(0)
     for place in range(row.size):
         at = index * row.size + place
-        word = mix(seed + np.uint64(at // 8) * STEP)
+        if place == 0 or at % 8 == 0:
+            word = mix(seed + np.uint64(at // 8) * STEP)
         row[place] = np.uint8((word >> np.uint64(8 * (at % 8))) & np.uint64(255))
         some |= row[place]
     if some == 0:
@@ -128,6 +130,7 @@ def _draw(row: Bytes, seed: np.uint64, index: int) -> None:
 @compiled
 def coefficients(
     factors: Rows,
+    came: Rows,
     products: Bytes,
     slot: int,
     sender: int,
@@ -149,6 +152,9 @@ def coefficients(
     _draw(factor, seed, index)
     row[:] = 0
     for at in range(rank):
+        if came[sender, slot, at] != CODED:
+            row[came[sender, slot, at]] ^= factor[at]
+            continue
         for place in range(n):
             row[place] ^= products[factor[at], factors[sender, slot, at, place]]
 
