@@ -26,6 +26,7 @@ ALLOWED = {
     "cases": {"cases", "core", "qos", "sim", "net", "trace", "errors"},
     "experiments": {
         "experiments",
+        "models",
         "cases",
         "core",
         "qos",

@@ -1,4 +1,5 @@
-"""What an experiment is, and where they are found: every module here that has an EXPERIMENT.
+"""What an experiment is, and where they are found: every module here with an EXPERIMENT or several
+EXPERIMENTS.
 
 To add one, add a file; nothing else changes.
 """
@@ -57,8 +58,8 @@ def registry() -> dict[str, Experiment]:
     found: dict[str, Experiment] = {}
     for module in pkgutil.iter_modules(experiments.__path__):
         entry: Any = importlib.import_module(f"{experiments.__name__}.{module.name}")
-        experiment = getattr(entry, "EXPERIMENT", None)
-        if isinstance(experiment, Experiment):
+        one = getattr(entry, "EXPERIMENT", None)
+        for experiment in getattr(entry, "EXPERIMENTS", (one,) if one is not None else ()):
             assert experiment.id not in found, f"two experiments are called {experiment.id}"
             found[experiment.id] = experiment
     return dict(sorted(found.items(), key=lambda entry: _by_number(entry[0])))

@@ -8,6 +8,7 @@ from typing import Any
 
 from unisono.errors import EnvironmentLacks
 
+_STYLES = ("-", "--", ":")
 _COLOURS = (
     "#8c8c8c",
     "#c9713b",
@@ -82,9 +83,16 @@ def curves(
     """One line per name through its points."""
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(5.4, 3.2))
-    assert len(lines) <= len(_COLOURS), "more lines than colours"
-    for colour, (name, points) in zip(_COLOURS, lines.items(), strict=False):
-        axes.plot([x for x, _ in points], [y for _, y in points], label=name, color=colour)
+    assert len(lines) <= len(_COLOURS) * len(_STYLES), "more lines than can be told apart"
+    for index, (name, points) in enumerate(lines.items()):
+        style, colour = divmod(index, len(_COLOURS))
+        axes.plot(
+            [x for x, _ in points],
+            [y for _, y in points],
+            label=name,
+            color=_COLOURS[colour],
+            linestyle=_STYLES[style],
+        )
     if log_x:
         axes.set_xscale("log")
     if log_y:
