@@ -22,6 +22,7 @@ COMMANDS = {
     "audit": "audit trace folders with Spark",
     "reproduce": "run the papers' experiments as a Spark sweep",
     "model": "the papers' analytical models of loss and recovery",
+    "plan": "which redundancy and gossip meet deadlines on given links",
     "bench": "benchmarks, as ratios against peers measured in the same run",
     "node": "host topic managers on a bus until told to stop",
     "top": "the live bus: members, topic order, rates, who manages what",

@@ -3,6 +3,9 @@
     channel.py   a Gilbert-Elliott channel: how many of n packets are lost
     tree.py      dissemination down a tree, then rounds of pull gossip (paper 003, section VI)
     markov.py    one source, rounds of pull gossip, with and without coding (thesis, section 5.4)
+    recovery.py  how soon a group has an event, with the gossip that ships: a mean field
+    planner.py   the cheapest setting that meets deadlines
 
-All are exact up to rounding, need no other package, and agree with simulation in `tests/models`.
+The first three are exact up to rounding. All agree with simulation in `tests/models`, and need no
+other package.
 """
