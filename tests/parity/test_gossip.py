@@ -55,6 +55,7 @@ class Case:
             pushed=pushed,
             spare=rng.choice((0, 0, 1, 2)) if pushed is None else 0,
             ask=rng.random() < 0.5,
+            remind=rng.choice((0, 1, 3, 8)),
             keep_s=rng.choice((2, 5, 30)),
             packet_bytes=64,
             packets=64,
@@ -92,6 +93,9 @@ class Everybody(Peers):
             if partner != self._me and partner not in chosen:
                 chosen.append(partner)
         return chosen
+
+    def lonely(self) -> bool:
+        return False
 
     def shuffle(self) -> tuple[str, Shuffle]:
         return "nobody", Shuffle((), answer=False)

@@ -69,7 +69,10 @@ def test_asking_who_may_have_it_takes_fewer_questions_and_rounds(coding: bool) -
     """Where asking is all there is. With offers before it, less is left to gain."""
     found = {}
     for partners in ("random", "likely"):
-        runs = [recovery(s, partners=partners, gossip="none", coding=coding) for s in range(20)]
+        runs = [
+            recovery(s, partners=partners, gossip="none", coding=coding, remind=0)
+            for s in range(20)
+        ]
         found[partners] = [sum(column) / len(runs) for column in zip(*runs, strict=True)]
     (wants, waited, most), (fewer, shorter, not_more) = found["random"], found["likely"]
     assert fewer < 0.9 * wants and shorter < 0.9 * waited

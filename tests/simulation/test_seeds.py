@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from unisono.qos.reliable.layer import Reliable
 from unisono.qos.total_order import replica
-from unisono.sim.run import run_scenario
+from unisono.sim.run import _Run, run_scenario
 from unisono.sim.scenario import Scenario, load_scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -64,10 +65,27 @@ def test_the_order_holds_with_everything_at_once() -> None:
     check("total-order/everything", range(60), untagged=False)
 
 
-@pytest.mark.parametrize("name", ["lossy", "ordered", "adaptive"])
+RELIABLE = {"lossy": 20, "ordered": 20, "adaptive": 20, "composed": 15, "churn": 2}
+
+
+@pytest.mark.parametrize("name", RELIABLE)
 def test_lost_packets_are_recovered(name: str) -> None:
-    """All events arrive, once, though a tenth of the packets does not; also in one order."""
-    check(f"reliable/{name}", range(20))
+    """All events arrive, once, though many packets do not; in one order, while nodes come and go,
+    and late ones say so."""
+    check(f"reliable/{name}", range(RELIABLE[name]))
+
+
+@pytest.mark.slow
+def test_a_million_packets_through_bursts_of_loss_and_churn() -> None:
+    """Every event that the guarantee covers is notified exactly once."""
+    run = _Run(scenario("reliable/soak"), 1)
+    outcome = run.run()
+    nodes = [*run.world.nodes.values(), *run.world._left.values()]
+    layers = [layer for node in nodes for layer in node.frame_layers if isinstance(layer, Reliable)]
+    received = sum(layer.counts["packets received"] for layer in layers)
+    assert outcome.failures == []
+    assert received >= 1_000_000
+    assert sum(layer.counts["events given up"] for layer in layers) < outcome.deliveries / 1000
 
 
 @pytest.mark.parametrize("name", ["crashes", "swaps", "disk"])

@@ -31,7 +31,7 @@ NAMES = {
     "spare": "redundant packets that gossiping nodes send along",
     "pushed": "redundant packets that are pushed, and nothing else",
     "rd": "1: redundant packets are duplicates, not combinations",
-    "ask": "1: who lacks packets asks for them (ours, not in the papers)",
+    "ask": "1: who lacks packets asks, who has some reminds others (ours, not in the papers)",
     "plr": "packets lost",
     "abl": "mean length of a burst",
     "then": "packets lost from the 250th event on",
@@ -88,6 +88,7 @@ def options_of(words: Mapping[str, str], gossip: str) -> Reliability:
         spare=number("spare", 0),
         period_s=float(words.get("period", 1.5)),
         ask=bool(number("ask", 0)),
+        remind=8 * number("ask", 0),
         keep_s=20,
     )
 

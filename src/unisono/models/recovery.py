@@ -8,7 +8,8 @@ From then on
 
     push     who completes an event sends it to `fan_out` others at once
     pull     who completes an event offers it in its next `fan_in` rounds to `fan_out` others each
-    asking   who still lacks packets asks once a period, a quarter of the time the publisher
+    asking   who still lacks packets asks once a period, a quarter of the time the publisher; and
+             who has an event reminds one other of it per round, `remind` times
 
 and every message and packet may be lost. Time goes in steps; coding takes none. What is left out:
 that partners repeat in small groups, and packets that come to who holds only a part.
@@ -39,6 +40,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     period_s: float = 0.5
     spare: int = 0
     ask: bool = True
+    remind: int = 8
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,12 +141,17 @@ def _spread(
     has, coming, shares, sent = 0.0, came[2 * hop], [], 0.0
     last = [0.0] * (period * setting.fan_in)  # who completed lately, and still offers
     offering = 0.0
+    reminding = 0.0
+    told = [0.0] * (period * setting.remind if setting.ask else 0)
     for now in range(steps):
         new = came[now]
         has, coming = has + new, coming - new
         shares.append(has)
         offering += new - last[now % len(last)]
         last[now % len(last)] = new
+        if told:
+            reminding += new - told[now % len(told)]
+            told[now % len(told)] = new
         if now < 2 * hop:
             continue  # nobody knows yet
         lacks = max(0.0, 1 - has - coming)  # and nothing that will do is on its way
@@ -152,19 +159,24 @@ def _spread(
             hit = _hit(new * setting.fan_out) * lacks * pushed
             came[now + hop] += hit
             coming += hit
+            lacks -= hit
             sent += new * setting.fan_out * group.nodes * (group.packets + setting.spare)
-        elif setting.gossip == "pull":
-            offered = _hit(offering * setting.fan_out / period) * lacks
-            came[now + 3 * hop] += offered * offer
-            coming += offered * offer
-            lacks -= offered * offer
-            sent += group.nodes * (offering / period * setting.fan_out + offered * (1 + lacking))
+        pulls = offering * setting.fan_out if setting.gossip == "pull" else 0.0
+        offers = (pulls + reminding) / period
+        offers /= 1 + offers * period / 2  # who has just asked does not ask again
+        offered = _hit(offers) * lacks
+        came[now + 3 * hop] += offered * offer
+        coming += offered * offer
+        lacks -= offered * offer
+        sent += group.nodes * (pulls / period + offered * (1 + lacking))
         if setting.ask and now >= 2 * hop + period:
             asking = lacks / period
             holds = _ASKS_SOURCE + (1 - _ASKS_SOURCE) * has
             came[now + 2 * hop] += asking * want * holds
             coming += asking * want * holds
             sent += group.nodes * asking * (1 + lacking * holds)
+    if told:  # one message tells of all events of the last rounds
+        sent += group.nodes * min(setting.remind, 1 / (group.rate_per_s * setting.period_s))
     return shares, sent * group.generations
 
 

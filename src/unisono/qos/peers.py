@@ -4,8 +4,11 @@ Each node keeps a small *partial view*: descriptors of other nodes with an age, 
 they subscribe and what they measured. Once a period it exchanges some descriptors with its oldest
 peer. Who does not answer within the period is forgotten, who does comes back with age 0. So views
 stay random, connected and up to date while nodes come and go (the exchange is that of CYCLON). Most
-of a view are peers that share a topic, if there are so many. A node whose view has become empty has
-to ask the bus (`layer.py`).
+of a view are peers that share a topic, if there are so many.
+
+Where messages get lost, views lose entries, and a few nodes may end up knowing only each other. So
+a node whose view is not full now and then asks the bus who is there (`layer.py`): always if it
+knows nobody, and about once a period among all that know as few.
 """
 
 from __future__ import annotations
@@ -87,6 +90,11 @@ class Peers:
         some = self._some(self._exchanged - 1, but=oldest)
         self._asked, self._offered = oldest, tuple(known.node for known in some)
         return oldest, Shuffle((*some, self.me()), answer=False)
+
+    def lonely(self) -> bool:
+        """Whether to ask the bus, this period."""
+        known = len(self.view)
+        return known < self._size and self._rng.random() * (known + 1) < 1
 
     def receive(self, message: Shuffle, sender: str) -> Shuffle | None:
         """Take in what a peer knows; returns the answer that it waits for."""

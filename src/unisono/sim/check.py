@@ -74,10 +74,25 @@ class TopicFifoCheck(Check):
         self._last[key] = (seq, delivery.id)
 
 
+class DeadlineCheck(Check):
+    """What comes after the deadline says so, and nothing else does."""
+
+    deadline_us: float | None = None
+
+    def delivered(self, node: str, delivery: Delivery, published_us: int) -> None:
+        took = delivery.delivered_us - published_us
+        late = self.deadline_us is not None and took > self.deadline_us
+        untrue = delivery.status is (Status.IN_ORDER if late else Status.LATE)
+        if untrue:
+            self.violated({"subscriber": node, "event": delivery.id, "took_us": took})
+
+
 class Checks:
     """All checkers of a run; an observer of the world."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline_ms: float | None = None) -> None:
+        self.deadlines = DeadlineCheck()
+        self.deadlines.deadline_us = None if deadline_ms is None else deadline_ms * 1000
         self.total_order = TotalOrderCheck()
         self.global_order = GlobalOrderCheck()
         self.topic_fifo = TopicFifoCheck()
@@ -114,6 +129,7 @@ class Checks:
         self.total_order.delivered(node, delivery)
         self.global_order.delivered(node, delivery)
         self.topic_fifo.delivered(node, delivery, known[1])
+        self.deadlines.delivered(node, delivery, known[2])
 
     def finish(
         self,
@@ -189,4 +205,5 @@ class Checks:
             "copies": self.copies,
             "views": self.views,
             "stuck": self.stuck,
+            "deadlines": self.deadlines,
         }

@@ -15,6 +15,7 @@ from unisono.core.events import Delivery
 from unisono.core.layer import Layer
 from unisono.core.limits import Limits
 from unisono.core.node import Node
+from unisono.qos.deadline import Deadline, Goal
 from unisono.qos.membership import STORE_KEY, Membership
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.order import TopicOrder
@@ -80,7 +81,7 @@ class _Run:
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.scenario = scenario
         self.seed = seed
-        self.checks = Checks()
+        self.checks = Checks(scenario.deadline_ms)
         self.recorder = MemoryRecorder()
         draw = stream(seed, "chaos")
         self.faults = scenario.faults.drawn(draw)
@@ -94,8 +95,9 @@ class _Run:
         self.subscribers = shuffled[publishers : publishers + scenario.subscribers.count]
         self.bystanders = shuffled[publishers + scenario.subscribers.count :]
         reborn = [f"again{index}" for index in range(self.chaos.crashes)]
+        self.fresh = [f"fresh{index}" for index in range(scenario.subscribers.churn)]
         self.world = World(
-            [*self.names, *reborn],
+            [*self.names, *reborn, *self.fresh],
             scenario.wan,
             seed,
             self.recorder,
@@ -152,6 +154,9 @@ class _Run:
                     limits=limits,
                 )
             )
+        if scenario.deadline_ms is not None:
+            goal = Goal(scenario.deadline_ms, 1.0)
+            layers.insert(0, Deadline(lambda topic: (goal,)))
         frames = list(fault_layers(self.faults, name, self.seed, self.world.weather))
         if scenario.delivery is not None:
             rng = stream(self.seed, "reliable", name)
@@ -186,6 +191,7 @@ class _Run:
         if self.scenario.subscribers.change_every_s:
             self._plan_changes(started_us)
         self._plan_members(started_us)
+        self._plan_churn(started_us)
         self._plan_chaos(started_us)
         end = started_us + round(self.scenario.duration_s * SECOND)
         world.run(end)
@@ -198,12 +204,15 @@ class _Run:
 
     def _subscribe_all(self) -> None:
         rng = stream(self.seed, "subscriptions")
+        for name in self.subscribers:
+            self._subscribe(name, rng)
+
+    def _subscribe(self, name: str, rng: random.Random) -> None:
         names = self.scenario.topic_names
         least, most = self.scenario.subscribers.least, self.scenario.subscribers.most
-        for name in self.subscribers:
-            topics = names if not most else rng.sample(names, rng.randint(max(least, 1), most))
-            self.held[name] = set(topics)
-            self.world.subscribe(name, topics, self.ticket())
+        topics = names if not most else rng.sample(names, rng.randint(max(least, 1), most))
+        self.held[name] = set(topics)
+        self.world.subscribe(name, topics, self.ticket())
 
     def _plan_publications(self, start: int) -> None:
         publishers = self.scenario.publishers
@@ -254,6 +263,8 @@ class _Run:
 
     def _change_at(self, at: int, name: str, coin: float, pick: float) -> None:
         def change(now: int) -> None:
+            if name not in self.world.nodes or name not in self.subscribers:
+                return  # it has left, or is about to
             held = self.held[name]
             absent = [topic for topic in self.scenario.topic_names if topic not in held]
             if absent and (coin < 0.6 or len(held) <= 1):
@@ -276,6 +287,41 @@ class _Run:
             self._join_at(start + rng.randrange(span), name)
         for name in self.bystanders[: members.leaves]:
             self._leave_at(start + rng.randrange(span), name)
+
+    def _plan_churn(self, start: int) -> None:
+        """Subscribers go, and others come."""
+        rng = stream(self.seed, "churn")
+        span = round(self.scenario.duration_s * SECOND)
+        for name in self.fresh:
+            self._go_at(start + rng.randrange(span), rng.random(), rng.random())
+            self._come_at(start + rng.randrange(span), name, rng)
+
+    def _go_at(self, at: int, pick: float, coin: float) -> None:
+        def go(now: int) -> None:
+            waiting = {ticket.partition(":")[0] for ticket in self.world.pending}
+            here = [n for n in self.subscribers if n in self.world.nodes and n not in waiting]
+            if len(here) < 3 or self.world.weather.calm:
+                return
+            name = here[int(pick * len(here))]
+            self.subscribers.remove(name)
+            if self.scenario.order != "none" or coin < 0.5:
+                self.world.close(name)
+                return
+            for row in self.recorder.tables["subscriptions"]:
+                if row["subscriber"] == name and row["until_us"] is None:
+                    self.recorder.record("subscriptions", {**row, "until_us": now})
+            self._fault("crash", name, "subscriber")
+            self.world.crash(name)
+
+        self.world.at(at, go)
+
+    def _come_at(self, at: int, name: str, rng: random.Random) -> None:
+        def come(now: int) -> None:
+            self.world.add(self.node(name, newcomer=True))
+            self.subscribers.append(name)
+            self._subscribe(name, rng)
+
+        self.world.at(at, come)
 
     def _join_at(self, at: int, name: str) -> None:
         self.world.at(at, lambda now: self.world.add(self.node(name, newcomer=True)))
@@ -383,7 +429,7 @@ class _Run:
 
     def _healthy(self) -> bool:
         """Everyone alive follows one complete view, and nobody is down."""
-        layers = [node.stack.layers[0] for node in self.world.nodes.values()]
+        layers = [layer for node in self.world.nodes.values() for layer in node.stack.layers]
         views = [layer.members for layer in layers if isinstance(layer, TotalOrder)]
         newest = max((m.view for m in views if m.view), key=lambda view: view.number)
         closing = {ticket.partition(":")[0] for ticket in self.world.pending if ":close" in ticket}

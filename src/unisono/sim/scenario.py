@@ -17,7 +17,13 @@ from unisono.sim.faults import Faults
 from unisono.sim.losses import Loss
 from unisono.sim.weather import Chaos
 
-ONLINE = ("numbers", "copies", "views", "stuck")  # checks of a run that its trace does not allow
+ONLINE = (
+    "numbers",
+    "copies",
+    "views",
+    "stuck",
+    "deadlines",
+)  # checks of a run that its trace does not allow
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1e6)]
 
@@ -45,6 +51,8 @@ class Subscribers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     change_every_s: Annotated[float, Meta(ge=0, le=1e6)] = (
         0.0  # > 0: add or drop random topics at random times, that often
     )
+    # So many leave at random times - crash, without an order - and as many come anew.
+    churn: Annotated[int, Meta(ge=0, le=10_000)] = 0
     pattern: str = ""  # kinds, one letter each: every subscriber looks for them in this order
 
 
@@ -68,6 +76,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     replicas: Annotated[int, Meta(ge=1, le=9)] = 1  # copies of each manager's state
     adapt: Adapt | None = None  # the topic order follows popularity
     delivery: Reliability | None = None  # lost packets of events are recovered
+    deadline_ms: Annotated[float, Meta(gt=0, le=1e9)] | None = None  # later ones are marked late
     duration_s: Seconds = 10.0  # of publishing
     settle_s: Annotated[float, Meta(ge=0, le=1e6)] = (
         10.0  # an event this close to the end of a subscription may be in flight
@@ -104,13 +113,23 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """What a run of this scenario must keep, by the names of the checks."""
         kept = ["phantoms"]
         if self.order == "total":
-            kept += ["total-order", "topic-fifo", "duplicates", *ONLINE]
+            kept += [
+                "total-order",
+                "topic-fifo",
+                "duplicates",
+                "numbers",
+                "copies",
+                "views",
+                "stuck",
+            ]
         if self.order == "total" and self.stamps == "exact":
             kept.append("global-order")  # printed stamps keep the order of two subscribers only
         if not self.loses_events:
             kept.append("losses")
         if self.delivery is not None and "duplicates" not in kept:
             kept.append("duplicates")
+        if self.deadline_ms is not None:
+            kept.append("deadlines")
         return kept
 
 

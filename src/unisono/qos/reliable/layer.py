@@ -10,7 +10,9 @@ what is missing comes by gossip, as `Reliability.gossip` says:
     push-pull   ... offers it to some partners, who ask for what they lack
     pull        ... does that once a period, for all it has completed lately, `fan_in` times each
 
-With `ask` (beyond the papers), who still lacks packets after a period asks for them itself.
+With `ask` (beyond the papers), who still lacks packets after a period asks for them itself; and who
+has an event tells one partner a round of it, `remind` times, so that also who got nothing at all
+hears of it.
 With `redundancy="adaptive"` subscribers measure what is lost, and publishers plan for that
 (`measure.py`, `planner.py`).
 
@@ -61,6 +63,7 @@ class _Held(msgspec.Struct):
     assembly: Assembly | None = None  # while packets are missing
     cut: Cut | None = None  # once complete
     offers: int = 0  # rounds in which it is still to be offered
+    reminders: int = 0  # rounds after these in which one partner is told of it
     asked_us: int = -(1 << 62)  # when packets were last asked for; long ago if never
     offerers: tuple[str, ...] = ()  # who said that it has it, for partners="likely"
     helped: bool = False  # packets of others than its publisher's transmission were of use
@@ -112,14 +115,17 @@ class Reliable(FrameLayer):
 
     def start(self, now: int) -> Effects:
         first = now + round(self._period_us * self._rng.random())  # not all nodes at once
-        return [self._send(EVERYONE, Here(self.peers.me())), SetTimer(ROUND_TIMER, first)]
+        told = [self._send(EVERYONE, Here(self.peers.me()))] if self.peers.topics else []
+        return [*told, SetTimer(ROUND_TIMER, first)]
 
     def listening(self, topics: Sequence[str], now: int) -> Effects:
         mine = [topic for topic in topics if not topic.startswith(RESERVED) and self._covers(topic)]
+        fresh = not self.peers.topics.issuperset(mine)
         self.peers.topics.update(mine)
         if self._meter is not None:
             self._meter.listening(mine, now)
-        return ()
+        # Others must know soon that there is something to tell here.
+        return [self._send(peer, Here(self.peers.me())) for peer in self.peers.view if fresh]
 
     def ignoring(self, topics: Sequence[str], now: int) -> Effects:
         self.peers.topics.difference_update(topics)
@@ -141,6 +147,7 @@ class Reliable(FrameLayer):
         out: list[Effect] = []
         if cut.key not in self._held:
             held = _Held(topic, now, len(frame), cut=cut, offers=options.fan_in)
+            held.reminders = options.remind
             out += self._hold(cut.key, held, now)
         fixed = options.redundancy
         count = fixed if isinstance(fixed, int) else self._planner.of(cut.layout.of(0))
@@ -263,7 +270,7 @@ class Reliable(FrameLayer):
         assert held.cut is not None
         self._remember(key)
         self.counts["events"] += 1
-        held.offers = self._options.fan_in
+        held.offers, held.reminders = self._options.fan_in, self._options.remind
         out: list[Effect] = [Arrive(held.topic, held.cut.frame())]
         if self._options.gossip == "push":
             out += self._push(held)
@@ -374,12 +381,13 @@ class Reliable(FrameLayer):
         asked = self.peers.shuffle()
         if asked is not None:
             out.append(self._send(*asked))
-        else:
+        if self.peers.lonely():
             out.append(self._send(EVERYONE, Here(self.peers.me())))
         out += self._lost_on_return(now)
         if self._options.gossip == "pull":
             out += self._offer_lately()
         if self._options.ask:
+            out += self._remind()
             out += self._ask(now)
         keep_us = round(self._options.keep_s * 1e6)
         while self._held:
@@ -414,8 +422,23 @@ class Reliable(FrameLayer):
                 lately.setdefault(held.topic, []).append(key)
         for topic, keys in lately.items():
             for partner in self._partners(topic):
-                for at in range(0, len(keys), OFFERED_MAX):
-                    yield self._send(partner, Offer(topic, tuple(keys[at : at + OFFERED_MAX])))
+                yield from self._offer(partner, topic, keys)
+
+    def _remind(self) -> Iterator[Effect]:
+        """Tell one partner of each topic what has been here for a while."""
+        known: dict[str, list[bytes]] = {}
+        pulled = self._options.gossip == "pull"
+        for key, held in self._held.items():
+            if held.reminders > 0 and held.cut is not None and not (pulled and held.offers > 0):
+                held.reminders -= 1
+                known.setdefault(held.topic, []).append(key)
+        for topic, keys in known.items():
+            for partner in self.peers.partners(topic, 1):
+                yield from self._offer(partner, topic, keys)
+
+    def _offer(self, partner: str, topic: str, keys: list[bytes]) -> Iterator[Effect]:
+        for at in range(0, len(keys), OFFERED_MAX):
+            yield self._send(partner, Offer(topic, tuple(keys[at : at + OFFERED_MAX])))
 
     def _ask(self, now: int) -> Iterator[Effect]:
         """What is still incomplete: ask a partner, or now and then who sent the first packet."""

@@ -143,6 +143,7 @@ def _options(plan: Plan, degree: int, slots: int) -> Longs:
     found[gos.PUSHED] = -1 if chosen.pushed is None else chosen.pushed
     found[gos.SPARE] = chosen.spare
     found[gos.ASKS] = chosen.ask
+    found[gos.REMIND] = chosen.remind if chosen.ask else 0
     found[gos.KEEP] = round(chosen.keep_s * 1e6)
     found[gos.ENCODE_US] = plan.costs.encode_us
     found[gos.DECODE_US] = plan.costs.decode_us
@@ -187,8 +188,8 @@ def _check(plan: Plan) -> None:
 
 
 def _slots(plan: Plan) -> int:
-    """How many events may be held at a time."""
-    keep_us = round(plan.options.keep_s * 1e6) + 2 * round(plan.options.period_s * 1e6)
+    """How many events may be held at a time: who hears of one late keeps it as long as others."""
+    keep_us = round(2e6 * (plan.options.keep_s + plan.options.period_s))
     ends = np.searchsorted(plan.published_us, plan.published_us + keep_us, "right")
     most = int((ends - np.arange(plan.published_us.size)).max()) + 1
     slots = min(most, plan.published_us.size)

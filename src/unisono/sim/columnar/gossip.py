@@ -40,6 +40,7 @@ from unisono.sim.columnar.group import (
     READY,
     RECODE,
     REDUNDANCY,
+    REMIND,
     REPAIR,
     ROOT,
     ROUND,
@@ -128,6 +129,7 @@ def _publish(g: Group, event: int, now: int) -> None:
     g.slot_event[slot] = event
     _know(g, slot, node, OWN, now)
     g.held[node, slot].offers = options[FAN_IN]
+    g.held[node, slot].reminders = options[REMIND]
     begin = drawn(g, node, spare)
     plain, coded = ones(n), ones(n + spare) & ~ones(n)
     wait = options[ENCODE_US] * spare if options[CODING] else 0
@@ -235,7 +237,7 @@ def _know(g: Group, slot: int, node: int, status: int, now: int) -> None:
     mine.pivots = NOTHING
     mine.plain = NOTHING
     mine.units = NOTHING
-    mine.rank = mine.offers = mine.coded = 0
+    mine.rank = mine.offers = mine.reminders = mine.coded = 0
     mine.sender = -1
     if not g.live[node]:
         g.expires_us[node] = now + g.options[KEEP]
@@ -356,8 +358,9 @@ def _complete(g: Group, node: int, slot: int, now: int) -> None:
     event = g.slot_event[slot]
     mine = g.held[node, slot]
     mine.status = WHOLE
-    if options[GOSSIP] == PULL:
-        mine.offers = options[FAN_IN]
+    mine.offers = options[FAN_IN] if options[GOSSIP] == PULL else 0
+    mine.reminders = options[REMIND]
+    if mine.offers or mine.reminders:
         g.busy[node] |= ONE << np.uint64(slot)
     else:
         g.busy[node] &= ~(ONE << np.uint64(slot))
@@ -448,17 +451,42 @@ def _round(g: Group, node: int, now: int) -> None:
             mine = g.held[node, g.slots[at]]
             if mine.offers > 0 and (mine.status == WHOLE or mine.status == OWN):
                 mine.offers -= 1
-                if mine.offers == 0 and mine.status != OWN:
-                    g.busy[node] &= ~(ONE << np.uint64(g.slots[at]))
+                _rest(g, node, g.slots[at])
                 lately |= ONE << np.uint64(g.slots[at])
         if lately:
             for at in range(_partners(g, node, options[FAN_OUT])):
                 send_offer(g, node, g.found[at], lately, now)
+    if options[REMIND]:
+        _remind(g, node, count, now)
     if options[ASKS]:
         for at in range(count):
             _ask(g, node, g.slots[at], now)
     if g.live[node] and now >= g.expires_us[node]:
         _forget(g, node, now)
+
+
+@compiled
+def _rest(g: Group, node: int, slot: int) -> None:
+    """Nothing is to be done about an event any more, if so."""
+    mine = g.held[node, slot]
+    if mine.offers == 0 and mine.reminders == 0 and mine.status == WHOLE:
+        g.busy[node] &= ~(ONE << np.uint64(slot))
+
+
+@compiled
+def _remind(g: Group, node: int, count: int, now: int) -> None:
+    """Tell one partner what has been here for a while."""
+    known = NOTHING
+    for at in range(count):
+        mine = g.held[node, g.slots[at]]
+        whole = mine.status == WHOLE or mine.status == OWN
+        pulled = g.options[GOSSIP] == PULL and mine.offers > 0
+        if whole and mine.reminders > 0 and not pulled:
+            mine.reminders -= 1
+            _rest(g, node, g.slots[at])
+            known |= ONE << np.uint64(g.slots[at])
+    if known and _partners(g, node, 1):
+        send_offer(g, node, g.found[0], known, now)
 
 
 @compiled

@@ -27,6 +27,7 @@ NONE, PUSH, PULL, PUSH_PULL = range(4)
     PUSHED,
     SPARE,
     ASKS,
+    REMIND,
     KEEP,
     ENCODE_US,
     DECODE_US,
@@ -36,7 +37,7 @@ NONE, PUSH, PULL, PUSH_PULL = range(4)
     UNTIL,
     NEED,
     OPTIONS,
-) = range(19)
+) = range(20)
 # Places in `counts`.
 TREE_PACKETS, GOSSIP_PACKETS, OFFERS, WANTS, GIVEN_UP, NEXT, FREE, COUNTS = range(8)
 FINISHED, MORE_ROOM = range(2)
