@@ -97,8 +97,8 @@ class Everybody(Peers):
     def lonely(self) -> bool:
         return False
 
-    def shuffle(self) -> tuple[str, Shuffle]:
-        return "nobody", Shuffle((), answer=False)
+    def shuffles(self) -> list[tuple[str, Shuffle]]:
+        return []
 
 
 class Apart(Weather):

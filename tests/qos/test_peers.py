@@ -39,17 +39,16 @@ class Crowd:
 
     def round(self, lossy: float = 0.0) -> None:
         for name in self.rng.sample(sorted(self.nodes), len(self.nodes)):
-            asked = self.nodes[name].shuffle()
-            if asked is None:
+            asked = self.nodes[name].shuffles()
+            if not asked:
                 self.meet(self.nodes[name])
-                continue
-            partner, question = asked
-            if partner not in self.nodes or self.rng.random() < lossy:
-                continue
-            answer = self.nodes[partner].receive(question, name)
-            assert answer is not None
-            if self.rng.random() >= lossy:
-                assert self.nodes[name].receive(answer, partner) is None
+            for partner, question in asked:
+                if partner not in self.nodes or self.rng.random() < lossy:
+                    continue
+                answer = self.nodes[partner].receive(question, name)
+                assert answer is not None
+                if self.rng.random() >= lossy:
+                    assert self.nodes[name].receive(answer, partner) is None
 
     def reached(self) -> set[str]:
         """Who can be reached from the first node along the views."""
@@ -127,5 +126,19 @@ def test_an_answer_to_nothing_is_taken_in_without_harm() -> None:
     many = tuple(Descriptor(f"n{i}", i, ()) for i in range(50))
     assert peers.receive(Shuffle(many, answer=True), "stranger") is None
     assert len(peers.view) == SIZE
-    assert peers.shuffle() is not None
-    assert Peers("alone", Random(1)).shuffle() is None
+    assert len(peers.shuffles()) == 1
+    assert Peers("alone", Random(1)).shuffles() == []
+
+
+def test_who_hears_from_few_asks_the_bus() -> None:
+    peers = Peers("me", Random(1))
+    assert all(peers.lonely() for _ in range(10))  # nobody is known
+    for index in range(20):
+        peers.hear(Descriptor(f"n{index}", 0, ()))
+    assert not any(peers.lonely() for _ in range(10))
+    for _ in range(11):  # all of these are gone: nobody answers
+        peers.shuffles()
+    assert peers.lonely()
+    peers.hear(Descriptor("n1", 0, ()))
+    asked = sum(peers.lonely() for _ in range(1000))
+    assert 400 < asked < 600  # half of the time: two nodes know each other

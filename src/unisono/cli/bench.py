@@ -9,7 +9,7 @@ from typing import Any
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks
 
-BENCHMARKS = ("audit", "coding", "order", "sim")
+BENCHMARKS = ("audit", "coding", "delivery", "order", "sim")
 # Options that mean something to one benchmark only.
 OPTIONS = {"rows": "audit", "folder": "audit", "master": "audit"} | dict.fromkeys(
     ("bus", "topics", "subscribers"), "order"
@@ -39,7 +39,13 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
         if getattr(args, option) is not None and benchmark not in args.names:
             raise BadInput(f"--{option} is an option of the benchmark {benchmark}")
     result: dict[str, Any] = {}
-    benchmarks = {"audit": _audit, "coding": _coding, "order": _order, "sim": _sim}
+    benchmarks = {
+        "audit": _audit,
+        "coding": _coding,
+        "delivery": _delivery,
+        "order": _order,
+        "sim": _sim,
+    }
     for name in dict.fromkeys(args.names):
         try:
             figures = benchmarks[name](args, ui)
@@ -68,6 +74,15 @@ def _sim(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
 
     result = sim.run(args.runs or sim.RUNS, ui.remark)
     _show_sim(result["sim"], ui)
+    return result
+
+
+def _delivery(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
+    from unisono.bench import delivery
+
+    result = delivery.run(args.runs or delivery.RUNS, ui.remark)
+    for name, figures in result["delivery"]["runs"].items():
+        ui.show(f"{name}: {figures['s']} s (at most {figures['s_max']:g})")
     return result
 
 

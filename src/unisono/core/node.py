@@ -163,6 +163,10 @@ class Node:
         self._frames(int(index), self.frame_layers[int(index)].timer(local, now), now, out)
         return out
 
+    def frame_layer_of(self, key: str) -> FrameLayer:
+        """Whose timer it is."""
+        return self.frame_layers[int(key.split(SEPARATOR)[1])]
+
     def reconnected(self, now: int) -> list[Effect]:
         """The event service is back after an interruption."""
         return self._out(self.stack.reconnected(now), now)

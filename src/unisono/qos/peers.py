@@ -6,9 +6,11 @@ peer. Who does not answer within the period is forgotten, who does comes back wi
 stay random, connected and up to date while nodes come and go (the exchange is that of CYCLON). Most
 of a view are peers that share a topic, if there are so many.
 
-Where messages get lost, views lose entries, and a few nodes may end up knowing only each other. So
-a node whose view is not full now and then asks the bus who is there (`layer.py`): always if it
-knows nobody, and about once a period among all that know as few.
+Where messages get lost and nodes go, a view may fill with nodes that are gone, or a few nodes know
+only each other. So after an exchange that failed there are two in the next period; what nobody has
+heard of for long is forgotten; and a node that has lately heard from few others now and then asks
+the bus who is there (`layer.py`): always if it heard from nobody, and about once a period among all
+in its state.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from unisono.core.events import Control, Number
 TOPICS_TOLD = 64  # of a node: a random choice if it has more
 VIEW_MAX = 64
 BURST_MAX = 100  # packets; longer ones are told as that
+_LATELY, _FEW = 10, 5  # periods in which a node should have heard from so many others
+_AGES = 3  # times the size of the view: older descriptors go
 _SHARING = 0.75  # of a view are kept for peers that share a topic
 _LEAST_PERCENT = 20  # who needs more help than that is asked as if it did not
 
@@ -67,8 +71,9 @@ class Peers:
         self._rng = rng
         self._size = size
         self._exchanged = exchanged
-        self._asked = ""  # the partner of this period, until it answers
-        self._offered: tuple[str, ...] = ()  # to it
+        self._heard: dict[str, int] = {}  # node -> in which period it last said something
+        self._period = 0
+        self._asked: dict[str, list[str]] = {}  # partners until they answer; what they were offered
 
     def me(self) -> Descriptor:
         topics = sorted(self.topics)
@@ -76,33 +81,49 @@ class Peers:
             topics = self._rng.sample(topics, TOPICS_TOLD)
         return Descriptor(self._node_id, 0, tuple(topics), self.measured, self.alone_percent)
 
-    def shuffle(self) -> tuple[str, Shuffle] | None:
-        """A period has passed: whom to ask, and what; None if nobody is known."""
-        self.view.pop(self._asked, None)  # it has not answered
-        self._asked = ""
+    def shuffles(self) -> list[tuple[str, Shuffle]]:
+        """A period has passed: whom to ask, and what; nobody if nobody is known."""
+        self._period += 1
+        while self._heard and self._period - next(iter(self._heard.values())) > _LATELY:
+            del self._heard[next(iter(self._heard))]
+        failed = self._asked
+        self._asked = {}
+        for partner in failed:
+            self.view.pop(partner, None)
         self.view = {
             node: Descriptor(node, known.age + 1, known.topics, known.measured, known.alone_percent)
             for node, known in self.view.items()
+            if known.age < _AGES * self._size
         }
         if not self.view:
-            return None
+            return []
         oldest = max(self.view.values(), key=lambda known: (known.age, known.node)).node
-        some = self._some(self._exchanged - 1, but=oldest)
-        self._asked, self._offered = oldest, tuple(known.node for known in some)
-        return oldest, Shuffle((*some, self.me()), answer=False)
+        partners = [oldest]
+        if failed and len(self.view) > 1:
+            partners += [known.node for known in self._some(1, but=oldest)]
+        return [(partner, self._exchange(partner)) for partner in partners]
+
+    def _exchange(self, partner: str) -> Shuffle:
+        some = self._some(self._exchanged - 1, but=partner)
+        self._asked[partner] = [known.node for known in some]
+        return Shuffle((*some, self.me()), answer=False)
 
     def lonely(self) -> bool:
         """Whether to ask the bus, this period."""
-        known = len(self.view)
-        return known < self._size and self._rng.random() * (known + 1) < 1
+        heard = len(self._heard)
+        return heard < _FEW and self._rng.random() * (heard + 1) < 1
+
+    def _hear(self, node: str) -> None:
+        self._heard.pop(node, None)
+        self._heard[node] = self._period
+        if len(self._heard) > VIEW_MAX:
+            del self._heard[next(iter(self._heard))]
 
     def receive(self, message: Shuffle, sender: str) -> Shuffle | None:
         """Take in what a peer knows; returns the answer that it waits for."""
+        self._hear(sender)
         if message.answer:
-            offered: tuple[str, ...] = ()
-            if sender == self._asked:
-                offered, self._asked = self._offered, ""
-            self._merge(message.peers, offered)
+            self._merge(message.peers, self._asked.pop(sender, ()))
             return None
         some = self._some(self._exchanged - 1, but=sender)
         answer = Shuffle((*some, self.me()), answer=True)
@@ -111,6 +132,7 @@ class Peers:
 
     def hear(self, peer: Descriptor) -> None:
         """A node said itself that it is there."""
+        self._hear(peer.node)
         self._merge((peer,), ())
 
     def partners(self, topic: str, count: int) -> list[str]:

@@ -251,5 +251,7 @@ class World:
         node = self.nodes.get(node_id)
         if node is None and key.startswith(FRAME_TIMER):
             node = self._left[node_id]  # what a fault holds back is already on its way
+            if node.frame_layer_of(key).talks:
+                return  # but it does not speak any more
         if node is not None:
             self._carry(node, node.timer(key, self._local(node_id)))

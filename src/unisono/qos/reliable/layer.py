@@ -378,9 +378,7 @@ class Reliable(FrameLayer):
         assert key == ROUND_TIMER
         out: list[Effect] = [self._next_round(now)]
         self._adapt(now)
-        asked = self.peers.shuffle()
-        if asked is not None:
-            out.append(self._send(*asked))
+        out += [self._send(*asked) for asked in self.peers.shuffles()]
         if self.peers.lonely():
             out.append(self._send(EVERYONE, Here(self.peers.me())))
         out += self._lost_on_return(now)
