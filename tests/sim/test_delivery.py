@@ -144,7 +144,7 @@ def test_gossip_delivers_everything_in_the_end(gossip: Any) -> None:
     ("changes", "error", "text"),
     [
         ({"packets": 0}, BadInput, "packets"),
-        ({"packets": 63}, Unsupported, "64 at most"),
+        ({"packets": 62}, Unsupported, "63 at most"),
         ({"wan": Wan()}, Unsupported, "fifo"),
         ({"options": Reliability(redundancy="adaptive")}, Unsupported, "adaptive"),
         ({"options": Reliability(partners="likely")}, Unsupported, "partners"),

@@ -153,6 +153,13 @@ def test_lost_events_are_skipped_and_said_so_while_the_order_holds() -> None:
         ("order = 'none'\nbuffer = 3", "means nothing|mean nothing"),
         ("[subscribers]\npattern = 'xyz'", "nobody publishes"),
         ("[faults]\nduplicate = 7", "duplicate"),
+        ("[delivery]\nfan_out = 30", "only 19 others"),
+        ("[delivery]\nredundancy = -1", "redundancy"),
+        ("[loss]\nrate = 1.5", "rate"),
+        ("[loss]\nrate = 0.9\nburst = 1", "burst"),
+        ("[loss]\nburst = 0.5", "burst"),
+        ("[loss]\nrate = 0.1", "needs hold_s"),
+        ("deadline_ms = 0", "deadline_ms"),
         ("this is not toml", "Expected"),
     ],
 )

@@ -29,7 +29,7 @@ ASSUMED = (
 SECTION = "thesis section 5.5"
 FAN_OUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 REDUNDANCIES = (0, 2, 4, 6, 8, 10, 12, 16, 20)
-DUPLICATES = (0, 4, 8, 12, 16, 20, 24, 29, 34, 40, 48)
+DUPLICATES = (0, 4, 8, 12, 16, 20, 24, 29, 34, 40, 47)
 FAN_INS = (1, 2, 3, 4)
 
 simulate = simulator({"plr": "0.05", "at": "root"})

@@ -193,7 +193,7 @@ def _claims_where(curves: Curves) -> Claims:
 # Figure 10: cost and latency.
 
 REDUNDANCIES = (0, 2, 4, 6, 8, 10, 12, 16, 20)
-DUPLICATES = (0, 4, 8, 12, 16, 20, 24, 29, 34, 40, 48)
+DUPLICATES = (0, 4, 8, 12, 16, 20, 24, 29, 34, 40, 47)
 _ten_a = Curves(
     {
         "RLC": {a: f"none a={a}" for a in REDUNDANCIES},

@@ -155,6 +155,11 @@ def check_scenario(scenario: Scenario) -> Scenario:
     waits = scenario.order == "total" and scenario.hold_s is None and scenario.buffer != 0
     if scenario.loses_events and waits:
         raise Unsupported("with events lost, a buffer needs hold_s, or some wait for ever")
+    delivery = scenario.delivery
+    if delivery is not None and delivery.gossip != "none" and delivery.fan_out >= scenario.nodes:
+        raise BadInput(
+            f"delivery.fan_out = {delivery.fan_out}: a node has only {scenario.nodes - 1} others"
+        )
     spare = scenario.nodes - publishers.count - subscribers.count
     if scenario.members.leaves > spare:
         raise BadInput(f"members.leaves: only {spare} nodes neither publish nor subscribe")

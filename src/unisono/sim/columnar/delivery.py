@@ -27,6 +27,7 @@ from unisono.sim.columnar.tables import Matrix, Table
 from unisono.sim.losses import Loss
 
 SLOTS_MAX = 64
+PACKETS_MAX = 63  # of a transmission: bits of a word, and one that ends them
 BYTES_MAX = 3 << 30  # of what nodes hold
 _GOSSIP = {"none": gos.NONE, "push": gos.PUSH, "pull": gos.PULL, "push-pull": gos.PUSH_PULL}
 
@@ -168,9 +169,10 @@ def _check(plan: Plan) -> None:
     if plan.packets < 1:
         raise BadInput(f"packets = {plan.packets}: an event has at least one")
     redundant = max(_redundancy(plan), chosen.spare, chosen.pushed or 0)
-    if plan.packets + redundant > 64:
+    if plan.packets + redundant > PACKETS_MAX:
         raise Unsupported(
-            f"{plan.packets} packets and {redundant} redundant ones: this engine takes 64 at most"
+            f"{plan.packets} packets and {redundant} redundant ones: this engine takes "
+            f"{PACKETS_MAX} at most"
         )
     if plan.wan.fifo or plan.wan.draws != "hashed":
         raise Unsupported('this engine needs links with fifo = false and draws = "hashed"')
