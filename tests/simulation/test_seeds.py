@@ -136,6 +136,7 @@ PAST_LOSSY = {
     "loaded-under-another-order": 15,
     "echo-of-a-newcomer-that-is-gone": 11,
     "two-gone-at-once": 115,
+    "stamps-of-a-dead-publisher-hold-up-a-relation": 16966,
 }
 
 

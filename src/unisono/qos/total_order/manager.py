@@ -198,8 +198,7 @@ class TopicManager:
 
     def _forward(self, partial: FillStamp, pulled: int = 0) -> None:
         if not partial.topic:
-            ready = StampReady(partial.event_id, partial.stamp)
-            self._letters.append((partial.publisher, ready))
+            self._to_node(partial.publisher, StampReady(partial.event_id, partial.stamp))
         elif pulled:
             self._letters.append((None, msgspec.structs.replace(partial, pulled=pulled)))
         else:
@@ -354,8 +353,8 @@ class TopicManager:
     def pull(self, message: Pull) -> None:
         """A higher manager misses something of this topic."""
         state = self.state
-        if (partial := state.own.get(message.number)) is not None:
-            self._forward(partial, message.pulled)
+        if message.number in state.own:
+            self._forward(state.own[message.number], message.pulled)
         if message.epoch == state.epoch.number:
             self._ask_again()
 
@@ -509,25 +508,27 @@ class TopicManager:
             self._next_relation()
 
     def drain(self, message: Drain) -> None:
+        epoch, lower = self.state.epoch, message.lower
         if not self._current(message.epoch):
             return
-        if message.lower not in self.state.epoch.passed:
+        if lower not in epoch.passed:
             self._refuse(message, "not related")
-            return
-        if message not in self.state.drains:
+        elif message not in self.state.drains:
             self.state.drains.append(message)
+        elif (first := epoch.held.get(lower, {}).get(epoch.passed[lower] + 1)) is not None:
+            self._pull_for(epoch, first)
+        else:  # asked again: what is to pass was lost, and its publisher may be dead
+            self._to_topic(Pull(lower, 0, epoch.number, epoch.passed[lower] + 1, 1))
         self._answer_drains()
 
     def _answer_drains(self) -> None:
         state = self.state
-        passed = state.epoch.passed
-        for message in [d for d in state.drains if passed[d.lower] >= d.number]:
+        for message in [d for d in state.drains if state.epoch.passed[d.lower] >= d.number]:
             state.drains.remove(message)
             self._to_topic(Drained(message.lower, 0, message.epoch, state.topic, message.op))
 
     def ask_start(self, message: AskStart) -> None:
-        start = Start(self.state.topic, self.state.number, message.op)
-        self._to_node(message.subscriber, start)
+        self._to_node(message.subscriber, Start(self.state.topic, self.state.number, message.op))
         self._tell_all()
 
     def _expects(self, epoch: int, op: str) -> bool:
@@ -536,8 +537,7 @@ class TopicManager:
     def _answer(self) -> None:
         done = self.state.relating.pop(0)
         if done.asker_is_topic:
-            about = self.state.topic
-            self._to_topic(RelatedTopic(done.asker, 0, done.epoch, about, done.op))
+            self._to_topic(RelatedTopic(done.asker, 0, done.epoch, self.state.topic, done.op))
         else:
             self._to_node(done.asker, Related(done.op))
 
