@@ -355,8 +355,8 @@ class TopicManager:
         state = self.state
         if message.number in state.own:
             self._forward(state.own[message.number], message.pulled)
-        if message.epoch == state.epoch.number:
-            self._ask_again()
+        if message.epoch == state.epoch.number and message.pulled < _PULLED:
+            self._ask_again()  # not for who was asked again itself: that would go on for ever
 
     # Relations. Requests go strictly upwards in the topic order, so waiting cannot be circular.
 
@@ -516,9 +516,9 @@ class TopicManager:
         elif message not in self.state.drains:
             self.state.drains.append(message)
         elif (first := epoch.held.get(lower, {}).get(epoch.passed[lower] + 1)) is not None:
-            self._pull_for(epoch, first)
+            self._pull_for(epoch, msgspec.structs.replace(first, pulled=_PULLED - 1))
         else:  # asked again: what is to pass was lost, and its publisher may be dead
-            self._to_topic(Pull(lower, 0, epoch.number, epoch.passed[lower] + 1, 1))
+            self._to_topic(Pull(lower, 0, epoch.number, epoch.passed[lower] + 1, _PULLED))
         self._answer_drains()
 
     def _answer_drains(self) -> None:
