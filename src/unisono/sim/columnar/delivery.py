@@ -233,6 +233,8 @@ def _group(plan: Plan, seed: int, names: list[str]) -> gos.Group:
         stream=stream,
         live=np.zeros(nodes, np.uint64),
         busy=np.zeros(nodes, np.uint64),
+        tell=np.zeros((nodes, max(1, int(options[gos.REMIND]))), np.uint64),
+        settled=np.zeros(nodes, np.uint64),
         expires_us=np.zeros(nodes, np.int64),
         known=np.zeros(nodes, np.int64),
         subscriber=np.flatnonzero(plan.subscribes).astype(np.int32),

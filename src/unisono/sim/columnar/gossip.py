@@ -129,7 +129,8 @@ def _publish(g: Group, event: int, now: int) -> None:
     g.slot_event[slot] = event
     _know(g, slot, node, OWN, now)
     g.held[node, slot].offers = options[FAN_IN]
-    g.held[node, slot].reminders = options[REMIND]
+    if options[GOSSIP] != PULL:
+        _tell(g, node, slot)
     begin = drawn(g, node, spare)
     plain, coded = ones(n), ones(n + spare) & ~ones(n)
     wait = options[ENCODE_US] * spare if options[CODING] else 0
@@ -224,6 +225,8 @@ def _clear(g: Group, slot: int) -> None:
         mine.status = UNKNOWN
         g.live[node] &= ~bit
         g.busy[node] &= ~bit
+        g.settled[node] &= ~bit
+        _hush(g, node, slot)
 
 
 @compiled
@@ -237,7 +240,7 @@ def _know(g: Group, slot: int, node: int, status: int, now: int) -> None:
     mine.pivots = NOTHING
     mine.plain = NOTHING
     mine.units = NOTHING
-    mine.rank = mine.offers = mine.reminders = mine.coded = 0
+    mine.rank = mine.offers = mine.coded = 0
     mine.sender = -1
     if not g.live[node]:
         g.expires_us[node] = now + g.options[KEEP]
@@ -259,7 +262,7 @@ def _take(
     now: int,
 ) -> None:
     """Packets of an event, one after the other."""
-    if not g.subscribes[node]:
+    if not g.subscribes[node] or g.settled[node] >> np.uint64(slot) & ONE:
         return
     options = g.options
     mine = g.held[node, slot]
@@ -332,6 +335,7 @@ def _take(
         if mine.rank == options[PACKETS]:
             if mine.coded and options[DECODE_US]:
                 mine.status = DECODING
+                g.settled[node] |= ONE << np.uint64(slot)
                 when = now + options[DECODE_US]
                 later(g, when, READY, node, node, slot, bits, places, begin, 0, 0)
             else:
@@ -358,12 +362,14 @@ def _complete(g: Group, node: int, slot: int, now: int) -> None:
     event = g.slot_event[slot]
     mine = g.held[node, slot]
     mine.status = WHOLE
+    g.settled[node] |= ONE << np.uint64(slot)
     mine.offers = options[FAN_IN] if options[GOSSIP] == PULL else 0
-    mine.reminders = options[REMIND]
-    if mine.offers or mine.reminders:
+    if mine.offers:
         g.busy[node] |= ONE << np.uint64(slot)
+        _hush(g, node, slot)
     else:
         g.busy[node] &= ~(ONE << np.uint64(slot))
+        _tell(g, node, slot)
     g.latency_us[event, node] = now - g.published_us[event]
     if options[GOSSIP] != PUSH and options[GOSSIP] != PUSH_PULL:
         return
@@ -402,7 +408,8 @@ def _partners(g: Group, node: int, count: int) -> int:
 @compiled
 def _offered(g: Group, node: int, source: int, slots: np.uint64, now: int) -> None:
     """Someone has these: ask for what is missing here."""
-    if not g.subscribes[node]:
+    slots &= ~g.settled[node]
+    if not g.subscribes[node] or not slots:
         return
     for at in range(ordered(g.held, slots, source, g.slots)):
         slot = g.slots[at]
@@ -438,7 +445,10 @@ def _round(g: Group, node: int, now: int) -> None:
     options = g.options
     wait = options[PERIOD] * (0.9 + (1.1 - 0.9) * share(g.stream, node))
     own(g, now + int(np.rint(wait)), ROUND, node)
-    if not g.busy[node] and (not g.live[node] or now < g.expires_us[node]):
+    if not g.live[node]:
+        return
+    if not g.busy[node] and now < g.expires_us[node]:
+        _remind(g, node, now)
         return
     count = ordered(g.held, g.busy[node], node, g.slots)
     for at in range(count):
@@ -451,13 +461,15 @@ def _round(g: Group, node: int, now: int) -> None:
             mine = g.held[node, g.slots[at]]
             if mine.offers > 0 and (mine.status == WHOLE or mine.status == OWN):
                 mine.offers -= 1
-                _rest(g, node, g.slots[at])
+                if mine.offers == 0:
+                    _tell(g, node, g.slots[at])
+                    if mine.status != OWN:
+                        g.busy[node] &= ~(ONE << np.uint64(g.slots[at]))
                 lately |= ONE << np.uint64(g.slots[at])
         if lately:
             for at in range(_partners(g, node, options[FAN_OUT])):
                 send_offer(g, node, g.found[at], lately, now)
-    if options[REMIND]:
-        _remind(g, node, count, now)
+    _remind(g, node, now)
     if options[ASKS]:
         for at in range(count):
             _ask(g, node, g.slots[at], now)
@@ -466,25 +478,27 @@ def _round(g: Group, node: int, now: int) -> None:
 
 
 @compiled
-def _rest(g: Group, node: int, slot: int) -> None:
-    """Nothing is to be done about an event any more, if so."""
-    mine = g.held[node, slot]
-    if mine.offers == 0 and mine.reminders == 0 and mine.status == WHOLE:
-        g.busy[node] &= ~(ONE << np.uint64(slot))
+def _tell(g: Group, node: int, slot: int) -> None:
+    """From now on, others are reminded of the event for some rounds."""
+    _hush(g, node, slot)
+    if g.options[REMIND]:
+        g.tell[node, 0] |= ONE << np.uint64(slot)
 
 
 @compiled
-def _remind(g: Group, node: int, count: int, now: int) -> None:
+def _hush(g: Group, node: int, slot: int) -> None:
+    keep = ~(ONE << np.uint64(slot))
+    for age in range(g.options[REMIND]):
+        g.tell[node, age] &= keep
+
+
+@compiled
+def _remind(g: Group, node: int, now: int) -> None:
     """Tell one partner what has been here for a while."""
     known = NOTHING
-    for at in range(count):
-        mine = g.held[node, g.slots[at]]
-        whole = mine.status == WHOLE or mine.status == OWN
-        pulled = g.options[GOSSIP] == PULL and mine.offers > 0
-        if whole and mine.reminders > 0 and not pulled:
-            mine.reminders -= 1
-            _rest(g, node, g.slots[at])
-            known |= ONE << np.uint64(g.slots[at])
+    for age in range(g.options[REMIND] - 1, -1, -1):
+        known |= g.tell[node, age]
+        g.tell[node, age] = g.tell[node, age - 1] if age else NOTHING
     if known and _partners(g, node, 1):
         send_offer(g, node, g.found[0], known, now)
 
@@ -500,9 +514,14 @@ def _forget(g: Group, node: int, now: int) -> None:
             break
         if mine.status == PARTIAL:
             g.counts[GIVEN_UP] += 1
-        mine.status = UNKNOWN if mine.status == OWN else DONE
+        if mine.status == OWN:
+            mine.status = UNKNOWN
+        else:
+            mine.status = DONE
+            g.settled[node] |= ONE << np.uint64(slot)
         g.live[node] &= ~(ONE << np.uint64(slot))
         g.busy[node] &= ~(ONE << np.uint64(slot))
+        _hush(g, node, slot)
 
 
 @compiled

@@ -41,7 +41,7 @@ NONE, PUSH, PULL, PUSH_PULL = range(4)
 # Places in `counts`.
 TREE_PACKETS, GOSSIP_PACKETS, OFFERS, WANTS, GIVEN_UP, NEXT, FREE, COUNTS = range(8)
 FINISHED, MORE_ROOM = range(2)
-TRAINS = 32  # that a node can have under way to others at one time
+TRAINS = 8  # that a node can have under way to others at one time
 
 # On its way, or due. Redundant packets: drawn by `source` from `begin`, made of `rank` packets that
 # it held (0: of all).
@@ -84,6 +84,8 @@ class Group(NamedTuple):
     stream: Words
     live: Words  # by node: the slots of the events that it holds
     busy: Words  # of these: incomplete, or to be offered
+    tell: Words  # by node and rounds since then: events that others are reminded of
+    settled: Words  # by node: events of which it needs no more packets
     expires_us: Longs  # by node: before that, nothing of these goes
     known: Longs  # by node: how many events it got to know
     subscriber: Ints

@@ -27,7 +27,6 @@ HELD = np.dtype(
         ("status", np.int32),
         ("rank", np.int32),
         ("offers", np.int32),
-        ("reminders", np.int32),
         ("sender", np.int32),  # of the first packet
         ("coded", np.int32),  # packets among those that count
     ],
