@@ -12,4 +12,3 @@ def test_every_run_is_measured_and_judged() -> None:
     assert runs.keys() == {"push, 40 nodes", "pull, 40 nodes"} and len(said) == 2
     assert all(one["success"] == 1 and one["packets"] > 5 * 16 * 39 for one in runs.values())
     assert result["delivery"]["met"] is all(one["met"] for one in runs.values())
-    assert "cores" in str(result["machine"]) or result["machine"]

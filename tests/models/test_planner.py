@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from unisono.errors import BadInput
+from unisono.errors import BadInput, Unsupported
 from unisono.models.channel import Channel
 from unisono.models.planner import (
     INFEASIBLE,
@@ -18,7 +18,7 @@ from unisono.models.planner import (
     plan,
     settings,
 )
-from unisono.models.recovery import Group, Setting, course
+from unisono.models.recovery import Group, course
 from unisono.qos.reliable.options import Reliability
 from unisono.sim.columnar.delivery import Plan, Result, run, star_parents
 from unisono.sim.losses import Loss
@@ -27,7 +27,7 @@ GROUP = Group(nodes=40, packets=16, channel=Channel(0.02, 2))
 TIMES_S = (0.3, 0.5, 1.0, 2.0)
 
 
-def simulated(setting: Setting, group: Group, events: int = 400) -> Result:
+def simulated(setting: Reliability, group: Group, events: int = 400) -> Result:
     return run(
         Plan(
             parents=star_parents(group.nodes),
@@ -35,16 +35,7 @@ def simulated(setting: Setting, group: Group, events: int = 400) -> Result:
             publishers=(np.arange(events) % group.nodes).astype(np.int32),
             subscribes=np.ones(group.nodes, np.bool_),
             packets=group.packets,
-            options=Reliability(
-                gossip=setting.gossip,
-                redundancy=setting.redundancy,
-                fan_out=setting.fan_out,
-                fan_in=setting.fan_in,
-                period_s=setting.period_s,
-                spare=setting.spare,
-                ask=setting.ask,
-                remind=setting.remind,
-            ),
+            options=setting,
             loss=Loss(rate=group.channel.loss, burst=group.channel.burst),
         ),
         seed=1,
@@ -55,16 +46,16 @@ def simulated(setting: Setting, group: Group, events: int = 400) -> Result:
 @pytest.mark.parametrize(
     "setting",
     [
-        Setting(),
-        Setting(redundancy=0, period_s=0.2),
-        Setting(redundancy=4, period_s=1.0, fan_out=4),
-        Setting(fan_in=2, spare=2),
-        Setting(gossip="push", redundancy=0),
-        Setting(gossip="push", fan_out=4),
-        Setting(gossip="none", redundancy=4, period_s=0.3),
+        Reliability(),
+        Reliability(redundancy=0, period_s=0.2),
+        Reliability(redundancy=4, period_s=1.0, fan_out=4),
+        Reliability(fan_in=2, spare=2),
+        Reliability(gossip="push", redundancy=0),
+        Reliability(gossip="push", fan_out=4),
+        Reliability(gossip="none", redundancy=4, period_s=0.3),
     ],
 )
-def test_the_prediction_is_near_the_simulation(loss: float, setting: Setting) -> None:
+def test_the_prediction_is_near_the_simulation(loss: float, setting: Reliability) -> None:
     """Never less than a third of the misses is predicted; too many at most, for push, by six."""
     group = Group(nodes=40, packets=16, channel=Channel(loss, 2))
     predicted, seen = course(group, setting, 4.0), simulated(setting, group)
@@ -111,7 +102,7 @@ def test_what_cannot_be_met_is_said_with_what_can() -> None:
 
 
 def test_rounds_cost_something_even_if_nothing_is_published() -> None:
-    quick, slow = (course(GROUP, Setting(period_s=p), 1.0).idle for p in (0.1, 1.0))
+    quick, slow = (course(GROUP, Reliability(period_s=p), 1.0).idle for p in (0.1, 1.0))
     assert quick == pytest.approx(10 * slow)
 
 
@@ -128,3 +119,17 @@ def test_groups_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     given: dict[str, object] = {"nodes": 40, "packets": 16, "channel": Channel(0.02, 2), **wrong}
     with pytest.raises(BadInput):
         Group(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        Reliability(redundancy="adaptive"),
+        Reliability(coding=False),
+        Reliability(gossip="push", pushed=1),
+        Reliability(gossip="push-pull"),
+    ],
+)
+def test_what_is_not_modelled_is_refused(setting: Reliability) -> None:
+    with pytest.raises(Unsupported, match="predicted"):
+        course(GROUP, setting, 1.0)

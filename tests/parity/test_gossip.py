@@ -21,8 +21,9 @@ from unisono.qos.peers import Peers, Shuffle
 from unisono.qos.reliable.layer import Reliable
 from unisono.qos.reliable.options import Reliability
 from unisono.sim.channels import Links, Wan
-from unisono.sim.columnar.delivery import NO_COSTS, Plan, Result, node_names, run
+from unisono.sim.columnar.delivery import NO_COSTS, Plan, Result, run
 from unisono.sim.columnar.draws import Split
+from unisono.sim.columnar.engine import node_names
 from unisono.sim.losses import Later, Loss, Losses
 from unisono.sim.service import TreeService
 from unisono.sim.weather import Weather

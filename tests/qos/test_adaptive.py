@@ -18,7 +18,7 @@ from unisono.qos.peers import BURST_MAX, Descriptor, Measured
 from unisono.qos.reliable.layer import ROUND_TIMER
 from unisono.qos.reliable.measure import Habit, Meter
 from unisono.qos.reliable.messages import Here, Offer, Repair, Sent
-from unisono.qos.reliable.planner import SHARE, UNMEASURED, Planner, channel_of
+from unisono.qos.reliable.redundancy import SHARE, UNMEASURED, Planner, channel_of
 
 SETTLE, STALE = 2 * SECOND, 10 * SECOND
 seeds = st.integers(0, 2**32)
@@ -388,7 +388,7 @@ def test_first_transmissions_are_enough_where_they_are_planned_to_be() -> None:
     """Nothing is repaired here: 99 % of the events come whole by redundancy alone."""
     shares = {}
     for redundancy in (2, "adaptive"):
-        group = Group(10, 2, loss=0.1, redundancy=redundancy, gossip="none", ask=False)
+        group = Group(10, 2, loss=0.1, redundancy=redundancy, gossip="none", ask=False, remind=0)
         group.rounds(3)
         for index in range(300):
             group.publish("n0", b"%d" % index + bytes(290))

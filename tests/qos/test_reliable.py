@@ -42,7 +42,7 @@ def test_everyone_gets_every_event_once(gossip: str, coding: bool) -> None:
 def test_without_gossip_redundancy_alone_protects() -> None:
     losses = []
     for redundancy in (0, 3):
-        group = Group(6, 4, loss=0.05, gossip="none", ask=False, redundancy=redundancy)
+        group = Group(6, 4, loss=0.05, gossip="none", ask=False, remind=0, redundancy=redundancy)
         for index in range(60):
             group.publish("n0", bytes(300) + b"%d" % index)
         losses.append(sum(60 - len(got) for got in group.got.values()))
@@ -52,7 +52,9 @@ def test_without_gossip_redundancy_alone_protects() -> None:
 def test_coded_redundancy_beats_duplicates() -> None:
     lost = {}
     for coding in (True, False):
-        group = Group(6, 5, loss=0.1, gossip="none", ask=False, redundancy=3, coding=coding)
+        group = Group(
+            6, 5, loss=0.1, gossip="none", ask=False, remind=0, redundancy=3, coding=coding
+        )
         for index in range(80):
             group.publish("n0", bytes(300) + b"%d" % index)
         lost[coding] = sum(80 - len(got) for got in group.got.values())

@@ -26,7 +26,7 @@ from unisono.sim.columnar.delivery import (
 from unisono.sim.losses import Later, Loss, Losses
 
 SECOND = 1_000_000
-QUIET: dict[str, Any] = {"gossip": "none", "ask": False, "keep_s": 1}
+QUIET: dict[str, Any] = {"gossip": "none", "ask": False, "remind": 0, "keep_s": 1}
 
 
 def plan(parents: Any, events: int = 400, **changes: Any) -> Plan:

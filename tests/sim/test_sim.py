@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from unisono.core.entropy import stream
-from unisono.core.events import EVERYONE, inbox
+from unisono.core.events import EVERYONE, Delivery, Status, inbox
 from unisono.errors import BadInput, Unsupported
 from unisono.qos.total_order.manager import TopicManager
 from unisono.qos.total_order.messages import ToTopic
 from unisono.sim.channels import Links, Wan
+from unisono.sim.check import DeadlineCheck
 from unisono.sim.faults import Faults, fault_layers
 from unisono.sim.many import run_totals
 from unisono.sim.run import run_scenario
@@ -173,6 +174,29 @@ def test_bad_scenarios_are_refused_with_the_reason(tmp_path: Path, text: str, wh
 def test_all_scenarios_load() -> None:
     for path in SCENARIOS.glob("**/*.toml"):
         load_scenario(path)
+
+
+@pytest.mark.parametrize(
+    ("took_us", "status", "untrue"),
+    [
+        (5000, Status.IN_ORDER, False),
+        (5001, Status.IN_ORDER, True),
+        (5001, Status.LATE, False),
+        (5000, Status.LATE, True),
+        (9000, Status.OUT_OF_ORDER, False),
+    ],
+)
+def test_what_is_late_and_does_not_say_so_is_seen(
+    took_us: int, status: Status, untrue: bool
+) -> None:
+    check = DeadlineCheck()
+    check.deadline_us = 5000
+    delivery = Delivery(
+        topic="t", payload=b"", status=status, id="e", publisher="p", position=0,
+        published_us=100, delivered_us=100 + took_us, stamp=None,
+    )  # fmt: skip
+    check.delivered("s", delivery, 100)
+    assert check.violations == untrue
 
 
 def test_events_lost_without_a_time_to_live_are_refused() -> None:

@@ -12,7 +12,8 @@ from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks, Unsupported
 from unisono.models.channel import Channel
 from unisono.models.planner import INFEASIBLE, Advice, Target, parse_target, plan
-from unisono.models.recovery import Group, Setting
+from unisono.models.recovery import Group
+from unisono.qos.reliable.options import Reliability
 
 _GENERATION = 16  # packets, the default of delivery="reliable"
 _EVENTS = 1000
@@ -104,19 +105,14 @@ def _told(advice: Advice, group: Group, targets: list[Target]) -> dict[str, Any]
     }
 
 
-def _options(setting: Setting) -> dict[str, Any]:
-    """What to give to `Reliability`: only what differs from its defaults."""
-    given = msgspec.structs.asdict(setting)
-    if setting.gossip != "pull":
-        given.pop("fan_in")
-    if setting.gossip == "none":
-        given.pop("fan_out")
-    defaults = msgspec.structs.asdict(Setting())
+def _options(setting: Reliability) -> dict[str, Any]:
+    """What to give to `Reliability`: what differs from its defaults."""
+    given, defaults = msgspec.structs.asdict(setting), msgspec.structs.asdict(Reliability())
     return {name: value for name, value in given.items() if value != defaults[name]}
 
 
 def _verify(
-    setting: Setting, group: Group, targets: list[Target], seed: int, progress: Any
+    setting: Reliability, group: Group, targets: list[Target], seed: int, progress: Any
 ) -> dict[str, Any]:
     """Simulate the advice on the columnar engine."""
     if group.generations > 1:
@@ -132,13 +128,12 @@ def _verify(
         raise EnvironmentLacks(
             f"--verify needs numpy and numba ({error}): pip install 'unisono[reliable]'"
         ) from error
-    from unisono.qos.reliable.options import Reliability
     from unisono.sim.channels import Wan
     from unisono.sim.losses import Loss
 
     events = max(20, min(_EVENTS, _NOTIFICATIONS // group.nodes))
     keep_s = max(10.0, 2 * max(t.within_ms for t in targets) / 1000)
-    task = progress.add_task(f"simulating {events} events", total=events)
+    task = progress.add_task(f"simulating {events} events", total=1.0)
     wan = Wan(
         slow_share=0,
         fast_mean_ms=group.link_s * 1000,
@@ -156,14 +151,14 @@ def _verify(
             publishers=(np.arange(events) % group.nodes).astype(np.int32),
             subscribes=np.ones(group.nodes, np.bool_),
             packets=group.packets,
-            options=Reliability(**{**_options(setting), "keep_s": keep_s}),
+            options=msgspec.structs.replace(setting, keep_s=keep_s),
             loss=Loss(rate=group.channel.loss, burst=group.channel.burst),
             wan=wan,
             tail_s=keep_s,
         ),
         seed,
+        progress=lambda done: progress.update(task, completed=done),
     )
-    progress.update(task, completed=events)
     within = []
     for target in targets:
         share = result.within(target.within_ms / 1000)

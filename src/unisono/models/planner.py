@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from unisono.errors import BadInput
-from unisono.models.recovery import Course, Group, Setting, course
+from unisono.models.recovery import Course, Group, course
+from unisono.qos.reliable.options import Reliability
 
 REDUNDANCIES = (0, 1, 2, 3, 4, 6, 8, 12, 16)
 FAN_OUTS = (1, 2, 3, 4, 6, 8)
@@ -41,7 +42,7 @@ class Target(msgspec.Struct, frozen=True):
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """What to do, and what to expect of it."""
 
-    setting: Setting
+    setting: Reliability
     confidence: str
     predicted: Course
     nearest: tuple[Target, ...] = ()  # what can be met, if the targets cannot
@@ -56,17 +57,17 @@ def parse_target(text: str) -> Target:
         raise BadInput(f"{text!r} is not MILLISECONDS:SHARE, for example 1000:0.95") from None
 
 
-def settings(group: Group) -> list[Setting]:
+def settings(group: Group) -> list[Reliability]:
     """The grid, cheap settings first."""
     found = []
     for redundancy in (r for r in REDUNDANCIES if r <= group.packets):
         for period in PERIODS_S:
-            found.append(Setting(gossip="none", redundancy=redundancy, period_s=period))
+            found.append(Reliability(gossip="none", redundancy=redundancy, period_s=period))
             for fan_out in (f for f in FAN_OUTS if f < group.nodes - 1):
                 common = {"redundancy": redundancy, "fan_out": fan_out, "period_s": period}
                 for fan_in in FAN_INS:
-                    found.append(Setting(gossip="pull", fan_in=fan_in, **common))  # type: ignore[arg-type]
-                found.append(Setting(gossip="push", **common))  # type: ignore[arg-type]
+                    found.append(Reliability(gossip="pull", fan_in=fan_in, **common))  # type: ignore[arg-type]
+                found.append(Reliability(gossip="push", **common))  # type: ignore[arg-type]
     return found
 
 
@@ -75,8 +76,8 @@ def plan(group: Group, targets: Sequence[Target]) -> Advice:
     if not targets:
         raise BadInput("give at least one target")
     until_s = max(target.within_ms for target in targets) / 1000 + group.link_s
-    best: dict[str, tuple[float, Setting]] = {}
-    tried: list[tuple[float, Setting]] = []
+    best: dict[str, tuple[float, Reliability]] = {}
+    tried: list[tuple[float, Reliability]] = []
     for setting in settings(group):
         predicted = course(group, setting, until_s)
         # How many times the allowed misses there are, for the target that fares worst.
@@ -96,7 +97,7 @@ def plan(group: Group, targets: Sequence[Target]) -> Advice:
     return min((_nearest(group, setting, targets) for _, setting in tried[:_LOOKED_AT]), key=_far)
 
 
-def _nearest(group: Group, setting: Setting, targets: Sequence[Target]) -> Advice:
+def _nearest(group: Group, setting: Reliability, targets: Sequence[Target]) -> Advice:
     """What this setting can do of the targets: the same shares later, or fewer."""
     predicted = course(group, setting, _LOOKED_S)
     nearest = []

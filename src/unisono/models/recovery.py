@@ -8,8 +8,8 @@ From then on
 
     push     who completes an event sends it to `fan_out` others at once
     pull     who completes an event offers it in its next `fan_in` rounds to `fan_out` others each
-    asking   who still lacks packets asks once a period, a quarter of the time the publisher; and
-             who has an event reminds one other of it per round, `remind` times
+    asking   who still lacks packets asks once a period, a quarter of the time the publisher
+    reminding   who has an event tells one other of it per round, `remind` times
 
 and every message and packet may be lost. Time goes in steps; coding takes none. What is left out:
 that partners repeat in small groups, and packets that come to who holds only a part.
@@ -18,29 +18,16 @@ that partners repeat in small groups, and packets that come to who holds only a 
 from __future__ import annotations
 
 from math import comb, exp
-from typing import Literal
 
 import msgspec
 
-from unisono.errors import BadInput
+from unisono.errors import BadInput, Unsupported
 from unisono.models.channel import Channel, lost
+from unisono.qos.reliable.options import Reliability
 
 _ASKS_SOURCE = 0.25
 _STEPS_PER_LINK = 4
 _ROUND_MESSAGES = 2  # that a node sends in a round to exchange peers
-
-
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a publisher and its subscribers do."""
-
-    gossip: Literal["none", "pull", "push"] = "pull"
-    redundancy: int = 2
-    fan_out: int = 2
-    fan_in: int = 1
-    period_s: float = 0.5
-    spare: int = 0
-    ask: bool = True
-    remind: int = 8
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,11 +74,11 @@ class Course(msgspec.Struct, frozen=True):
         return sum(last - share for share in self.shares) * self.step_s / last if last else 0.0
 
 
-def course(group: Group, setting: Setting, until_s: float) -> Course:
+def course(group: Group, setting: Reliability, until_s: float) -> Course:
     """What becomes of an event until a time."""
     step = group.link_s / _STEPS_PER_LINK
     steps = int(until_s / step) + 1
-    n, a, channel = group.packets, setting.redundancy, group.channel
+    n, a, channel = group.packets, _redundancy(setting), group.channel
     # By the packets that the bus gets: the share of subscribers with enough of them.
     first = lost(channel, n + a)
     served, whole_bus = 0.0, 0.0
@@ -114,6 +101,13 @@ def course(group: Group, setting: Setting, until_s: float) -> Course:
     return Course(step, shares, (tree + gossip) / whole, idle)
 
 
+def _redundancy(setting: Reliability) -> int:
+    plain = setting.coding and setting.pushed is None and setting.gossip != "push-pull"
+    if isinstance(setting.redundancy, str) or not plain:
+        raise Unsupported("predicted are push, pull or no gossip, with coding, a fixed redundancy")
+    return setting.redundancy
+
+
 def _lacking(channel: Channel, n: int, a: int) -> int:
     """How many packets who lacks some lacks on average, rounded up."""
     chances = lost(channel, n + a)[a + 1 :]
@@ -125,7 +119,7 @@ def _lacking(channel: Channel, n: int, a: int) -> int:
 
 
 def _spread(
-    group: Group, setting: Setting, served: float, lacking: int, step: float, steps: int
+    group: Group, setting: Reliability, served: float, lacking: int, step: float, steps: int
 ) -> tuple[list[float], float]:
     """Shares over time when the bus serves this share at first; and packets sent by gossip."""
     plr, hop = group.channel.loss, _STEPS_PER_LINK
@@ -142,7 +136,7 @@ def _spread(
     last = [0.0] * (period * setting.fan_in)  # who completed lately, and still offers
     offering = 0.0
     reminding = 0.0
-    told = [0.0] * (period * setting.remind if setting.ask else 0)
+    told = [0.0] * (period * setting.remind)
     for now in range(steps):
         new = came[now]
         has, coming = has + new, coming - new

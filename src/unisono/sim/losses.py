@@ -54,7 +54,7 @@ class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             raise BadInput("loss.later: the times must rise")
 
     @property
-    def any(self) -> bool:
+    def lossy(self) -> bool:
         return self.rate > 0 or any(later.rate > 0 for later in self.later)
 
     @property

@@ -103,7 +103,7 @@ class _Run:
             self.recorder,
             self,
             only_messages=scenario.faults.only == "messages",
-            losses=Losses(scenario.loss, seed) if scenario.loss.any else None,
+            losses=Losses(scenario.loss, seed) if scenario.loss.lossy else None,
         )
         self.reborn = iter(reborn)
         self.detectors: dict[str, PatternDetector] = {}

@@ -98,14 +98,14 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def watched(self) -> bool:
         """Members watch each other and repeat what may be lost."""
         plain = self.members == Members() and self.chaos == Chaos() and self.adapt is None
-        return self.faults.lossy or self.loss.any or not plain
+        return self.faults.lossy or self.loss.lossy or not plain
 
     @property
     def loses_events(self) -> bool:
         """Events may fail to arrive, or to be published after they were numbered."""
         chaos = self.chaos
         cut = (chaos.partitions or chaos.one_way) and self.faults.only != "messages"
-        lossy = (self.faults.loses_events or self.loss.any) and self.delivery is None
+        lossy = (self.faults.loses_events or self.loss.lossy) and self.delivery is None
         return lossy or bool(cut or chaos.publisher_crashes)
 
     @property

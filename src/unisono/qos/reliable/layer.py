@@ -10,11 +10,11 @@ what is missing comes by gossip, as `Reliability.gossip` says:
     push-pull   ... offers it to some partners, who ask for what they lack
     pull        ... does that once a period, for all it has completed lately, `fan_in` times each
 
-With `ask` (beyond the papers), who still lacks packets after a period asks for them itself; and who
-has an event tells one partner a round of it, `remind` times, so that also who got nothing at all
+Beyond the papers: with `ask`, who still lacks packets after a period asks for them itself; and who
+has an event reminds one partner a round of it, `remind` times, so that also who got nothing at all
 hears of it.
 With `redundancy="adaptive"` subscribers measure what is lost, and publishers plan for that
-(`measure.py`, `planner.py`).
+(`measure.py`, `redundancy.py`).
 
 Partners come from peer sampling (`qos/peers.py`). Everything kept is bounded by `keep_bytes` and
 `keep_s`; the oldest goes first. An event that goes while incomplete is *given up*, recorded and
@@ -41,7 +41,7 @@ from unisono.qos.peers import Peers, Shuffle
 from unisono.qos.reliable.measure import Habit, Meter
 from unisono.qos.reliable.messages import CONTROLS, OFFERED_MAX, Here, Offer, Repair, Sent, Want
 from unisono.qos.reliable.options import Reliability
-from unisono.qos.reliable.planner import Planner
+from unisono.qos.reliable.redundancy import Planner
 
 MAGIC = 0x52
 ROUND_TIMER = "round"
@@ -384,8 +384,8 @@ class Reliable(FrameLayer):
         out += self._lost_on_return(now)
         if self._options.gossip == "pull":
             out += self._offer_lately()
+        out += self._remind()
         if self._options.ask:
-            out += self._remind()
             out += self._ask(now)
         keep_us = round(self._options.keep_s * 1e6)
         while self._held:

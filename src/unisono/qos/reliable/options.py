@@ -28,7 +28,7 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     pushed: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] | None = None  # per push; None: all
     spare: Annotated[int, Meta(ge=0, le=PACKETS_MAX)] = 0  # redundant packets in gossip
     ask: bool = True  # who lacks packets asks, once a period
-    remind: Annotated[int, Meta(ge=0, le=64)] = 8  # rounds, with ask: tell one of what is here
+    remind: Annotated[int, Meta(ge=0, le=64)] = 8  # rounds in which one is told of what is here
     partners: Literal["random", "likely"] = "random"  # whom: any, or rather who may have them
     packet_bytes: Annotated[int, Meta(ge=1, le=1 << 20)] = 1472
     packets: Annotated[int, Meta(ge=1, le=PACKETS_MAX)] = 16  # of a generation, at most

@@ -19,6 +19,7 @@ from unisono.qos.reliable.options import Reliability
 from unisono.sim.channels import Wan
 from unisono.sim.columnar import gossip
 from unisono.sim.columnar import group as gos
+from unisono.sim.columnar.engine import node_names
 from unisono.sim.columnar.heap import ENTRY
 from unisono.sim.columnar.losses import TRAIN, make_channels
 from unisono.sim.columnar.overlay import branches
@@ -29,13 +30,14 @@ from unisono.sim.losses import Loss
 SLOTS_MAX = 64
 PACKETS_MAX = 63  # of a transmission: bits of a word, and one that ends them
 BYTES_MAX = 3 << 30  # of what nodes hold
+_PARTS = 50  # of a run, between which progress is told
 _GOSSIP = {"none": gos.NONE, "push": gos.PUSH, "pull": gos.PULL, "push-pull": gos.PUSH_PULL}
 
 
 class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long coding takes: per packet made, and per event for which coded packets were needed.
 
-    The defaults are what `unisono bench coding` measures on a machine of 2024, rounded up.
+    The defaults are what `unisono bench coding` measures, rounded up.
     """
 
     encode_us: int = 2
@@ -104,22 +106,21 @@ def balanced_parents(degree: int, depth: int) -> Ints:
     return parents.astype(np.int32)
 
 
-def node_names(count: int) -> list[str]:
-    return [f"n{index:05d}" for index in range(count)]
-
-
 def run(
     plan: Plan,
     seed: int,
     names: Sequence[str] | None = None,
-    progress: Callable[[int], None] = lambda events: None,
+    progress: Callable[[float], None] = lambda done: None,
 ) -> Result:
-    """Simulate a plan: a pure function of plan and seed."""
-    group = _group(plan, seed, list(names or node_names(plan.parents.size)))
-    while gossip.go(group) == gos.MORE_ROOM:
-        group = _grown(group)
-        progress(int(group.counts[gos.NEXT]))
-    progress(plan.published_us.size)
+    """Simulate a plan: a pure function of plan and seed. `progress` hears the share that is done,
+    now and then."""
+    group = _group(plan, seed, names or node_names(plan.parents.size))
+    end = plan.published_us[-1] + round(plan.tail_s * 1e6)
+    for part in range(1, _PARTS + 1):
+        group.options[gos.UNTIL] = end * part // _PARTS
+        while gossip.go(group) == gos.MORE_ROOM:
+            group = _grown(group)
+        progress(part / _PARTS)
     counts = group.counts
     return Result(
         latency_us=group.latency_us[:, plan.subscribes],
@@ -144,14 +145,13 @@ def _options(plan: Plan, degree: int, slots: int) -> Longs:
     found[gos.PUSHED] = -1 if chosen.pushed is None else chosen.pushed
     found[gos.SPARE] = chosen.spare
     found[gos.ASKS] = chosen.ask
-    found[gos.REMIND] = chosen.remind if chosen.ask else 0
+    found[gos.REMIND] = chosen.remind
     found[gos.KEEP] = round(chosen.keep_s * 1e6)
     found[gos.ENCODE_US] = plan.costs.encode_us
     found[gos.DECODE_US] = plan.costs.decode_us
     found[gos.RECODE] = plan.inner == "recode"
     found[gos.ROOT] = int(np.flatnonzero(plan.parents < 0)[0])
     found[gos.DIRECT_US] = plan.direct_us
-    found[gos.UNTIL] = plan.published_us[-1] + round(plan.tail_s * 1e6)
     found[gos.NEED] = degree + 4 * chosen.fan_out + 2 * slots + 8
     return found
 
@@ -203,7 +203,7 @@ def _slots(plan: Plan) -> int:
     return slots
 
 
-def _group(plan: Plan, seed: int, names: list[str]) -> gos.Group:
+def _group(plan: Plan, seed: int, names: Sequence[str]) -> gos.Group:
     _check(plan)
     nodes, n, slots = plan.parents.size, plan.packets, _slots(plan)
     if slots * nodes * (2 * n * n + HELD.itemsize) > BYTES_MAX:
@@ -253,7 +253,7 @@ def _group(plan: Plan, seed: int, names: list[str]) -> gos.Group:
         counts=counts,
         row=np.zeros(n, np.uint8),
         scratch=np.zeros(n, np.uint8),
-        found=np.zeros(max(64, plan.options.fan_out), np.int64),
+        found=np.zeros(64, np.int64),
         slots=np.zeros(64, np.int64),
     )
     gossip.begin(group)

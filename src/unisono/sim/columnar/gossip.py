@@ -85,6 +85,8 @@ def go(g: Group) -> int:
         now = heap.next_time(g.due, g.queue)
         event = counts[NEXT]
         if event < published_us.size and (now < 0 or published_us[event] <= now):
+            if published_us[event] > options[UNTIL]:
+                return FINISHED
             counts[NEXT] += 1
             _publish(g, event, published_us[event])
             continue

@@ -60,6 +60,17 @@ def _move(old: Table, new: Table) -> None:
 
 
 @compiled
+def hashed(seed: np.uint64, source: np.uint64, target: np.uint64) -> np.uint64:
+    """What the delays of a link depend on."""
+    return mix(mix(seed ^ source) ^ target)
+
+
+@compiled
+def is_slow(seed: np.uint64, below: np.uint64, a: np.uint64, b: np.uint64) -> bool:
+    return bool(mix(mix(~seed ^ min(a, b)) ^ max(a, b)) >> np.uint64(11) < below)
+
+
+@compiled
 def _find(link: Table, key: int) -> int:
     """The place of a link in the table, or the free place where it belongs."""
     mask = link.size - 1
@@ -88,9 +99,8 @@ def arrival_us(
         link[at].key = name
         state[USED] += np.uint64(1)
         a, b = key[source], key[target]
-        link[at].hash = mix(mix(state[SEED] ^ a) ^ b)
-        draw = mix(mix(~state[SEED] ^ min(a, b)) ^ max(a, b))
-        link[at].slow = (draw >> np.uint64(11)) < state[SLOW_BELOW]
+        link[at].hash = hashed(state[SEED], a, b)
+        link[at].slow = is_slow(state[SEED], state[SLOW_BELOW], a, b)
     quantile = np.int64(mix(link[at].hash ^ np.uint64(now)) >> _SHIFT)
     when = max(now + delay_us[link[at].slow, quantile], link[at].last + 1)
     link[at].last = when

@@ -6,12 +6,15 @@ packets it has had, whether the last one was lost.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from unisono.compiled import Longs, Words, compiled, mix
 from unisono.sim.channels import QUANTILE_BITS, HashedDelays, Wan, node_key
+from unisono.sim.columnar.bits import ones
+from unisono.sim.columnar.links import hashed, is_slow
 from unisono.sim.columnar.tables import Matrix, Table
 from unisono.sim.losses import DRAW_BITS, Loss, Losses
 
@@ -40,7 +43,7 @@ class Channels(NamedTuple):
     conditions: Longs  # rows of `Loss.conditions`
 
 
-def make_channels(names: list[str], wan: Wan, loss: Loss, seed: int) -> Channels:
+def make_channels(names: Sequence[str], wan: Wan, loss: Loss, seed: int) -> Channels:
     delays, losses = HashedDelays(wan, seed), Losses(loss, seed)
     alike = wan.slow_share == 0 and wan.fast_sd_ms == 0
     return Channels(
@@ -61,10 +64,9 @@ def delay(words: Words, key: Words, delay_us: Matrix, source: int, target: int, 
     if delay_us.shape[1] == 1:
         return int(delay_us[0, 0])
     a, b = key[source], key[target]
-    draw = mix(mix(~words[_DELAYS] ^ min(a, b)) ^ max(a, b))
-    slow = 1 if (draw >> np.uint64(11)) < words[_SLOW_BELOW] else 0
-    link = mix(mix(words[_DELAYS] ^ a) ^ b)
-    return int(delay_us[slow, np.int64(mix(link ^ np.uint64(now)) >> _QUANTILE_SHIFT)])
+    slow = int(is_slow(words[_DELAYS], words[_SLOW_BELOW], a, b))
+    drawn = mix(hashed(words[_DELAYS], a, b) ^ np.uint64(now)) >> _QUANTILE_SHIFT
+    return int(delay_us[slow, np.int64(drawn)])
 
 
 @compiled
@@ -91,9 +93,9 @@ def come(
 ) -> np.uint64:
     """Send so many packets on a link: a bit for each that comes. `limits`: what holds now."""
     if source == target:
-        return ~np.uint64(0)
+        return ones(packets)
     if train[at].time != now or train[at].target != target:
-        link = mix(mix(words[_SEED] ^ key[source]) ^ key[target] ^ np.uint64(lane))
+        link = hashed(words[_SEED], key[source], key[target] ^ np.uint64(lane))
         base = mix(link ^ np.uint64(now))
         if mix(~base) >> _SHIFT < words[_SHARED]:
             base = mix(words[_SEED] ^ np.uint64(now))

@@ -106,8 +106,6 @@ def send_packets(
     g.counts[GOSSIP_PACKETS] += plain + count
     wait = options[ENCODE_US] * count if options[CODING] else 0
     bits = _direct(g, node, to, plain + count, now)
-    if plain + count < 64:
-        bits &= ones(plain + count)
     if options[CODING] == 0 and plain == 0:
         places = ones(options[PACKETS])
         bits <<= np.uint64(options[PACKETS])
