@@ -29,7 +29,20 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     caller, so it would go on using old code after a change elsewhere; here the cache holds as long
     as no file with compiled functions has changed.
     """
-    dispatcher: Any = njit(cache=True)(function)
+    return _compiled(function)
+
+
+def in_place(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a loop that changes arrays it is given and makes none.
+
+    Nothing in it counts references to them. With dozens of arrays in one tuple, handed from
+    function to function, the counting takes more time than the work.
+    """
+    return _compiled(function, _nrt=False)
+
+
+def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    dispatcher: Any = njit(cache=True, **options)(function)
     dispatcher._cache._cache_file._source_stamp = _sources()
     return cast(Callable[P, R], dispatcher)
 
@@ -40,12 +53,12 @@ def _sources() -> str:
     digest = blake2b(digest_size=16)
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         text = path.read_bytes()
-        if b"@compiled" in text:
+        if b"@compiled" in text or b"@in_place" in text:
             digest.update(text)
     return digest.hexdigest()
 
 
-@compiled
+@in_place
 def mix(word: np.uint64) -> np.uint64:
     """A 64-bit word, stirred (the finaliser of SplitMix64)."""
     word = word + STEP

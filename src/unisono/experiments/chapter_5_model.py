@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from math import log
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ from unisono.models.markov import Markov
 if TYPE_CHECKING:
     from unisono.qos.coding.generation import Decoder
 
-SOURCE = "thesis section 5."
 KINDS = ("no coding", "coding")
 
 
@@ -210,60 +210,22 @@ def _claims_nine(table: Table) -> list[Claim]:
     ]
 
 
-EXPERIMENTS = (
-    figure(
-        id="fig-5.6",
-        title="The chance that a packet is useful",
-        source=f"{SOURCE}3.2, figure 5.6",
-        curves=_useful,
-        simulate=_simulate_useful,
-        claims=_claims_useful,
-        plot=_useful.plot("success", "missing packets", "probability"),
-        common=(f"n = {N}; simulated over GF(2^8), the printed curve is for q = {Q}",),
-        measures=("success", "closed"),
-    ),
-    figure(
-        id="sec-5.3.2",
-        title="Rounds to collect m packets",
-        source=f"{SOURCE}3.2",
-        curves=_rounds,
-        simulate=_simulate_rounds,
-        claims=_claims_rounds,
-        plot=_rounds.plot("success", "packets", "rounds"),
-        common=("one random packet, or combination, of a complete node per round; n = m",),
-        measures=("success",),
-    ),
-    figure(
-        id="fig-5.7",
-        title="Success by redundancy, model and simulation",
-        source=f"{SOURCE}4.3, figure 5.7",
-        curves=_five_seven,
-        simulate=_simulate_model,
-        claims=_claims_seven,
-        plot=_five_seven.plot("success", "redundant packets", "success rate"),
-        common=_ASSUMED,
-        measures=("success",),
-    ),
-    figure(
-        id="fig-5.8",
-        title="Success by gossip rounds",
-        source=f"{SOURCE}4.3, figure 5.8",
-        curves=_five_eight,
-        simulate=_simulate_model,
-        claims=_claims_eight,
-        plot=_five_eight.plot("success", "gossip rounds", "success rate"),
-        common=(*_ASSUMED, "F and a are not given: (1, 0) and (2, 2); model only"),
-        measures=("success",),
-    ),
-    figure(
-        id="fig-5.9",
-        title="Success by fan-out",
-        source=f"{SOURCE}4.3, figure 5.9",
-        curves=_five_nine,
-        simulate=_simulate_model,
-        claims=_claims_nine,
-        plot=_five_nine.plot("success", "fan-out", "success rate"),
-        common=(*_ASSUMED, "after one round, without redundancy; model only"),
-        measures=("success",),
-    ),
+_model = partial(
+    figure, section="thesis section 5.4.3", simulate=_simulate_model, measures=("success",)
 )
+EXPERIMENTS = (
+    figure("fig-5.6", "The chance that a packet is useful", _useful, _claims_useful,
+           section="thesis section 5.3.2", simulate=_simulate_useful, x="missing packets",
+           y="probability", measures=("success", "closed"),
+           assumed=(f"n = {N}; simulated over GF(2^8), the printed curve is for q = {Q}",)),
+    figure("sec-5.3.2", "Rounds to collect m packets", _rounds, _claims_rounds,
+           section="thesis section 5.3.2", simulate=_simulate_rounds, x="packets", y="rounds",
+           measures=("success",),
+           assumed=("one random packet, or combination, of a complete node per round; n = m",)),
+    _model("fig-5.7", "Success by redundancy, model and simulation", _five_seven, _claims_seven,
+           x="redundant packets", assumed=_ASSUMED),
+    _model("fig-5.8", "Success by gossip rounds", _five_eight, _claims_eight, x="gossip rounds",
+           assumed=(*_ASSUMED, "F and a are not given: (1, 0) and (2, 2); model only")),
+    _model("fig-5.9", "Success by fan-out", _five_nine, _claims_nine, x="fan-out",
+           assumed=(*_ASSUMED, "after one round, without redundancy; model only")),
+)  # fmt: skip

@@ -18,6 +18,8 @@ from unisono.qos.reliable.options import Reliability
 if TYPE_CHECKING:
     from unisono.sim.columnar.delivery import Result
 
+Claims = Callable[[Table], list[Claim]]
+
 SEEDS, QUICK_SEEDS = 3, 1
 EVENTS, QUICK_EVENTS = 1000, 150
 NODES, PACKETS = 40, 16
@@ -262,29 +264,40 @@ class Curves:
         return draw
 
 
+def by_fan_out(words: str, fan_outs: Sequence[int]) -> dict[float, str]:
+    """A line of a figure: this setting with each fan-out."""
+    gossip, _, rest = words.partition(" ")
+    return {f: f"{gossip} f={f} {rest}".rstrip() for f in fan_outs}
+
+
 def figure(
-    *,
     id: str,
     title: str,
-    source: str,
     curves: Curves,
+    claims: Claims,
+    *,
+    section: str,
     simulate: Callable[[str, int, bool], Mapping[str, float]],
-    claims: Callable[[Table], list[Claim]],
-    plot: Callable[[Table, Path], None],
-    assumed: Sequence[str] = (),
-    common: Sequence[str] = COMMON,
+    measured: str = "success",
+    x: str = "gossip fan-out",
+    y: str = "success rate",
+    plot: Callable[[Table, Path], None] | None = None,
+    assumed: Sequence[str] = COMMON,
     measures: tuple[str, ...] = MEASURES,
 ) -> Experiment:
+    """An experiment whose settings are curves, drawn with what is `measured` as y."""
+    kind, _, number = id.partition("-")
+    place = {"fig": f", figure {number}", "table": f", table {number}"}.get(kind, "")
     return Experiment(
         id=id,
         title=title,
-        source=source,
-        assumed=(*common, *assumed),
+        source=section + place,
+        assumed=tuple(assumed),
         settings=curves.settings,
         measures=measures,
         seeds=SEEDS,
         quick_seeds=QUICK_SEEDS,
         simulate=simulate,
         claims=claims,
-        plot=plot,
+        plot=plot or curves.plot(measured, x, y),
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 from unisono.experiments.lossy_group import (
     COMMON,
-    MEASURES,
     TIMES_S,
+    Claims,
     Curves,
+    by_fan_out,
     claim,
     figure,
     less,
@@ -16,7 +18,7 @@ from unisono.experiments.lossy_group import (
     mean,
     simulator,
 )
-from unisono.experiments.registry import Claim, Experiment, Table
+from unisono.experiments.registry import Claim, Table
 
 ASSUMED = (
     *COMMON,
@@ -25,13 +27,8 @@ ASSUMED = (
     "redundancy in recovery is packets beside those of the event",
 )
 FAN_OUTS = (1, 2, 3, 4, 6, 8, 10, 12, 16)
-Claims = Callable[[Table], list[Claim]]
 
 simulate = simulator({"plr": "0.02", "at": "all"})
-
-
-def by_fan_out(gossip: str, words: str = "") -> dict[float, str]:
-    return {f: f"{gossip} f={f}{words}" for f in FAN_OUTS}
 
 
 # Figures 8 and 9: what is lost, with and without coding.
@@ -40,8 +37,8 @@ _some: dict[float, str] = {0: "none"}
 _push = Curves({"push": _some | {f: f"push f={f}" for f in (1, 2, 3, 4)}})
 _pull_in = Curves({"pull": _some | {k: f"pull f=2 fan_in={k}" for k in (1, 2, 3, 4)}})
 _reliable = Curves(
-    {g: by_fan_out(g) for g in ("push", "pull", "push-pull")}
-    | {f"pull, fan-in {k}": by_fan_out("pull", f" fan_in={k}") for k in (2, 3)}
+    {g: by_fan_out(g, FAN_OUTS) for g in ("push", "pull", "push-pull")}
+    | {f"pull, fan-in {k}": by_fan_out(f"pull fan_in={k}", FAN_OUTS) for k in (2, 3)}
 )
 
 
@@ -66,7 +63,7 @@ def _losses(curves: Curves, text: str) -> Claims:
     return claims
 
 
-def _runs(curves: Curves, with_gossip: tuple[str, ...]) -> Claims:
+def _runs(*with_gossip: str) -> Claims:
     def claims(table: Table) -> list[Claim]:
         longest = mean(table, "none", "run_longest")
         short = {s: mean(table, s, "runs_1") + mean(table, s, "runs_2") for s in with_gossip}
@@ -127,24 +124,33 @@ def _coded(gossip: str) -> Curves:
 _push_coded, _pull_coded = _coded("push"), _coded("pull")
 
 
-def _fewer(curves: Curves) -> Claims:
+def _fewer_lost(curves: Curves) -> Claims:
     def claims(table: Table) -> list[Claim]:
         ((gossip, line),) = curves.lines.items()
         lost = [1 - mean(table, s, "success") for s in line.values()]
-        longer = [mean(table, s, "runs_2") + mean(table, s, "runs_longer") for s in line.values()]
         return [
             claim(
                 f"{gossip}: coding lowers the share of lost events",
                 "reduced",
                 f"{listed(lost)} for 0, 1, 2 coded packets",
                 lost[0] > lost[1] > lost[2],
-            ),
+            )
+        ]
+
+    return claims
+
+
+def _fewer_in_a_row(curves: Curves) -> Claims:
+    def claims(table: Table) -> list[Claim]:
+        ((gossip, line),) = curves.lines.items()
+        longer = [mean(table, s, "runs_2") + mean(table, s, "runs_longer") for s in line.values()]
+        return [
             claim(
                 f"{gossip}: coding lowers the number of consecutive losses",
                 "reduced",
-                f"runs of more than one event: {listed(longer)}",
+                f"runs of more than one event: {listed(longer)} for 0, 1, 2 coded packets",
                 longer[2] < longer[0],
-            ),
+            )
         ]
 
     return claims
@@ -154,11 +160,11 @@ def _where(gossip: str) -> Curves:
     """Two redundant packets, coded or duplicated, in dissemination or in recovery."""
     return Curves(
         {
-            "none": by_fan_out(gossip),
-            "RLC in dissemination": by_fan_out(gossip, " a=2"),
-            "RLC in recovery": by_fan_out(gossip, " spare=2"),
-            "RD in dissemination": by_fan_out(gossip, " a=2 rd=1"),
-            "RD in recovery": by_fan_out(gossip, " spare=2 rd=1"),
+            "none": by_fan_out(gossip, FAN_OUTS),
+            "RLC in dissemination": by_fan_out(f"{gossip} a=2", FAN_OUTS),
+            "RLC in recovery": by_fan_out(f"{gossip} spare=2", FAN_OUTS),
+            "RD in dissemination": by_fan_out(f"{gossip} a=2 rd=1", FAN_OUTS),
+            "RD in recovery": by_fan_out(f"{gossip} spare=2 rd=1", FAN_OUTS),
         }
     )
 
@@ -217,7 +223,7 @@ def _claims_10a(table: Table) -> list[Claim]:
 
 _cost = Curves(
     {
-        f"{g}, {name}": by_fan_out(g, words)
+        f"{g}, {name}": by_fan_out(f"{g}{words}", FAN_OUTS)
         for g in ("push", "pull")
         for name, words in (("no coding", ""), ("2 coded", " a=2 spare=2"))
     }
@@ -243,7 +249,7 @@ def _claims_10b(table: Table) -> list[Claim]:
     ]
 
 
-_fan_in = Curves({f"fan-in {k}": by_fan_out("pull", f" fan_in={k}") for k in (1, 2, 3)})
+_fan_in = Curves({f"fan-in {k}": by_fan_out(f"pull fan_in={k}", FAN_OUTS) for k in (1, 2, 3)})
 
 
 def _claims_10c(table: Table) -> list[Claim]:
@@ -407,12 +413,9 @@ def _claims_table(table: Table) -> list[Claim]:
     return found
 
 
-def _plot_10f(table: Table, path: object) -> None:
-    from pathlib import Path
-
+def _plot_10f(table: Table, path: Path) -> None:
     from unisono.report.plots import curves
 
-    assert isinstance(path, Path)
     drawn = {
         name: [(t, mean(table, setting, f"within_{t * 1000:g}_ms")) for t in TIMES_S]
         for name, setting in _deadline_settings.items()
@@ -498,75 +501,53 @@ def _claims_11c(table: Table) -> list[Claim]:
     ]
 
 
-def _entry(
-    number: str,
-    title: str,
-    curves: Curves,
-    claims: Claims,
-    measured: str,
-    x: str = "gossip fan-out",
-    y: str = "success rate",
-    **more: object,
-) -> Experiment:
-    given: dict[str, object] = {
-        "simulate": simulate,
-        "plot": curves.plot(measured, x, y),
-        "common": ASSUMED,
-        "measures": MEASURES,
-        **more,
-    }
-    return figure(
-        id=number,
-        title=title,
-        source=f"paper 003, section VII, {number.replace('fig-', 'figure ')}",
-        curves=curves,
-        claims=claims,
-        **given,  # type: ignore[arg-type]
-    )
-
-
-_LOSS, _CODED = "success rate", "coded packets"
+_figure = partial(figure, section="paper 003, section VII", simulate=simulate, assumed=ASSUMED)
+_CODED, _RUNS = "coded packets", "share of the runs that are of one event"
+_timely_figure = partial(
+    _figure,
+    plot=_plot_10f,
+    assumed=(*ASSUMED, "fan-out 2, fan-in 1, pull interval 0.5 s"),
+)
 EXPERIMENTS = (
-    _entry("fig-8a", "Loss rate of push", _push, _losses(_push, "a larger fan-out of push"),
-           "success"),
-    _entry("fig-8b", "Loss rate of pull by fan-in", _pull_in,
-           _losses(_pull_in, "a larger fan-in of pull"), "success", "fan-in"),
-    _entry("fig-8c", "Consecutive losses, push", _push, _runs(_push, ("push f=2", "push f=4")),
-           "runs_1"),
-    _entry("fig-8d", "Consecutive losses, pull", _pull_in,
-           _runs(_pull_in, ("pull f=2 fan_in=1", "pull f=2 fan_in=3")), "runs_1", "fan-in"),
-    _entry("fig-8e", "Fan-out for complete reliability", _reliable, _claims_8e, "success"),
-    _entry("fig-8f", "Fan-out for complete reliability by fan-in", _reliable, _claims_8f,
-           "success"),
-    _entry("fig-9a", "Loss rate of push with coding", _push_coded, _fewer(_push_coded), "success",
-           _CODED),
-    _entry("fig-9b", "Loss rate of pull with coding", _pull_coded, _fewer(_pull_coded), "success",
-           _CODED),
-    _entry("fig-9c", "Consecutive losses of push with coding", _push_coded, _fewer(_push_coded),
-           "runs_1", _CODED),
-    _entry("fig-9d", "Consecutive losses of pull with coding", _pull_coded, _fewer(_pull_coded),
-           "runs_1", _CODED),
-    _entry("fig-9e", "RLC and RD, push", _push_where, _claims_where(_push_where), "success"),
-    _entry("fig-9f", "RLC and RD, pull", _pull_where, _claims_where(_pull_where), "success"),
-    _entry("fig-10a", "Redundancy for complete delivery", _ten_a, _claims_10a, "success",
-           "redundant packets"),
-    _entry("fig-10b", "Overhead at complete reliability", _cost, _claims_10b, "overhead",
-           y="overhead"),
-    _entry("fig-10c", "Overhead of pull by fan-in", _fan_in, _claims_10c, "overhead",
-           y="overhead"),
-    _entry("fig-10d", "Mean latency", _cost, _claims_latency("latency_ms", "mean latency"),
-           "latency_ms", y="ms"),
-    _entry("fig-10e", "Standard deviation of the latency", _cost,
-           _claims_latency("latency_sd_ms", "standard deviation of the latency"),
-           "latency_sd_ms", y="ms"),
-    _entry("fig-10f", "The deadlines of category D-1", _deadlines, _claims_10f, "within_1000_ms",
-           plot=_plot_10f, assumed=("fan-out 2, fan-in 1, pull interval 0.5 s",)),
-    _entry("table-1", "Which protocol meets which category of deadlines", _deadlines,
-           _claims_table, "within_1000_ms", plot=_plot_10f,
-           assumed=("fan-out 2, fan-in 1, pull interval 0.5 s",)),
-    _entry("fig-11a", "A sudden change from PLR 2 to 5 %", _change, _claims_11a, "success_after"),
-    _entry("fig-11b", "How much success falls", _change, _claims_11b, "success_after"),
-    _entry("fig-11c", "Consecutive losses after the change", _change, _claims_11c, "runs_1"),
-    _entry("sec-vii-c", "A shorter pull interval", _interval, _claims_interval, "latency_ms",
-           "pull interval (s)", "mean latency (ms)"),
+    _figure("fig-8a", "Loss rate of push", _push, _losses(_push, "a larger fan-out of push")),
+    _figure("fig-8b", "Loss rate of pull by fan-in", _pull_in,
+            _losses(_pull_in, "a larger fan-in of pull"), x="fan-in"),
+    _figure("fig-8c", "Consecutive losses, push", _push, _runs("push f=2", "push f=4"),
+            measured="runs_1", y=_RUNS),
+    _figure("fig-8d", "Consecutive losses, pull", _pull_in,
+            _runs("pull f=2 fan_in=1", "pull f=2 fan_in=3"), measured="runs_1", x="fan-in",
+            y=_RUNS),
+    _figure("fig-8e", "Fan-out for complete reliability", _reliable, _claims_8e),
+    _figure("fig-8f", "Fan-out for complete reliability by fan-in", _reliable, _claims_8f),
+    _figure("fig-9a", "Loss rate of push with coding", _push_coded, _fewer_lost(_push_coded),
+            x=_CODED),
+    _figure("fig-9b", "Loss rate of pull with coding", _pull_coded, _fewer_lost(_pull_coded),
+            x=_CODED),
+    _figure("fig-9c", "Consecutive losses of push with coding", _push_coded,
+            _fewer_in_a_row(_push_coded), measured="runs_1", x=_CODED, y=_RUNS),
+    _figure("fig-9d", "Consecutive losses of pull with coding", _pull_coded,
+            _fewer_in_a_row(_pull_coded), measured="runs_1", x=_CODED, y=_RUNS),
+    _figure("fig-9e", "RLC and RD, push", _push_where, _claims_where(_push_where)),
+    _figure("fig-9f", "RLC and RD, pull", _pull_where, _claims_where(_pull_where)),
+    _figure("fig-10a", "Redundancy for complete delivery", _ten_a, _claims_10a,
+            x="redundant packets"),
+    _figure("fig-10b", "Overhead at complete reliability", _cost, _claims_10b,
+            measured="overhead", y="overhead"),
+    _figure("fig-10c", "Overhead of pull by fan-in", _fan_in, _claims_10c,
+            measured="overhead", y="overhead"),
+    _figure("fig-10d", "Mean latency", _cost, _claims_latency("latency_ms", "mean latency"),
+            measured="latency_ms", y="ms"),
+    _figure("fig-10e", "Standard deviation of the latency", _cost,
+            _claims_latency("latency_sd_ms", "standard deviation of the latency"),
+            measured="latency_sd_ms", y="ms"),
+    _timely_figure("fig-10f", "The deadlines of category D-1", _deadlines, _claims_10f),
+    _timely_figure("table-1", "Which protocol meets which category of deadlines", _deadlines,
+                   _claims_table),
+    _figure("fig-11a", "A sudden change from PLR 2 to 5 %", _change, _claims_11a,
+            measured="success_after"),
+    _figure("fig-11b", "How much success falls", _change, _claims_11b, measured="success_after"),
+    _figure("fig-11c", "Consecutive losses after the change", _change, _claims_11c,
+            measured="runs_1", y=_RUNS),
+    _figure("sec-vii-c", "A shorter pull interval", _interval, _claims_interval,
+            measured="latency_ms", x="pull interval (s)", y="mean latency (ms)"),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 
 from unisono.experiments.lossy_group import COMMON, Curves, claim, figure, listed, mean, simulator
@@ -131,32 +132,16 @@ def _claims_7(table: Table) -> list[Claim]:
     ]
 
 
+_figure = partial(figure, section="paper 003, section VI")
 EXPERIMENTS = (
-    figure(
-        id="fig-6",
-        title="The tree model and the simulation",
-        source="paper 003, section VI, figure 6",
-        curves=_six,
-        simulate=simulator({}),
-        claims=_claims_6,
-        plot=_six.plot("success", "fan-in (rounds)", "success rate"),
-        assumed=(
-            "a complete binary tree of 15 nodes, the publisher at its root; pull, fan-out 1, "
-            "fan-in as many as there are rounds in the model",
-            "with redundancy 3 inner nodes code anew, and gossip sends 3 packets more",
-        ),
-        common=COMMON[1:],
-    ),
-    figure(
-        id="fig-7",
-        title="Success of the dissemination by loss and burst length",
-        source="paper 003, section VI, figure 7",
-        curves=_seven,
-        simulate=_evaluate,
-        claims=_claims_7,
-        plot=_seven.plot("success", "PLR, or ABL", "success rate"),
-        assumed=("equation 3 for a binary tree of depth 3 and 16 packets, corrected (errata)",),
-        common=(),
-        measures=("success",),
-    ),
-)
+    _figure("fig-6", "The tree model and the simulation", _six, _claims_6,
+            simulate=simulator({}), x="fan-in (rounds)",
+            assumed=(*COMMON[1:],
+                     "a complete binary tree of 15 nodes, the publisher at its root; pull, "
+                     "fan-out 1, fan-in as many as there are rounds in the model",
+                     "with redundancy 3 inner nodes code anew, and gossip sends 3 packets more")),
+    _figure("fig-7", "Success of the dissemination by loss and burst length", _seven, _claims_7,
+            simulate=_evaluate, x="PLR, or ABL", measures=("success",),
+            assumed=("equation 3 for a binary tree of depth 3 and 16 packets, corrected "
+                     "(errata)",)),
+)  # fmt: skip

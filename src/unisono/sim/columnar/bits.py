@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from unisono.compiled import compiled
+from unisono.compiled import in_place
 
 ONE = np.uint64(1)
 NOTHING = np.uint64(0)
 
 
-@compiled
+@in_place
+def long(number: int) -> int:
+    """One integer type for all, so that functions are compiled once."""
+    return int(np.int64(number))
+
+
+@in_place
 def ones(count: int) -> np.uint64:
     if count >= 64:
         return ~NOTHING
     return (ONE << np.uint64(count)) - ONE
 
 
-@compiled
+@in_place
 def size(bits: np.uint64) -> int:
     """How many bits are set."""
     bits -= (bits >> ONE) & np.uint64(0x5555555555555555)
@@ -27,7 +33,7 @@ def size(bits: np.uint64) -> int:
     return int(np.int64((bits * np.uint64(0x0101010101010101)) >> np.uint64(56)))
 
 
-@compiled
+@in_place
 def spread(bits: np.uint64, onto: np.uint64) -> np.uint64:
     """Those of the set bits of `onto` whose turn is set in `bits`."""
     turns = ones(size(onto))

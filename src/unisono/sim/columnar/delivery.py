@@ -18,7 +18,7 @@ from unisono.qos.coding.galois import INVERSE, PRODUCT
 from unisono.qos.reliable.options import Reliability
 from unisono.sim.channels import Wan
 from unisono.sim.columnar import gossip
-from unisono.sim.columnar import group as gos
+from unisono.sim.columnar import group as grp
 from unisono.sim.columnar.engine import node_names
 from unisono.sim.columnar.heap import ENTRY
 from unisono.sim.columnar.losses import TRAIN, make_channels
@@ -31,7 +31,7 @@ SLOTS_MAX = 64
 PACKETS_MAX = 63  # of a transmission: bits of a word, and one that ends them
 BYTES_MAX = 3 << 30  # of what nodes hold
 _PARTS = 50  # of a run, between which progress is told
-_GOSSIP = {"none": gos.NONE, "push": gos.PUSH, "pull": gos.PULL, "push-pull": gos.PUSH_PULL}
+_GOSSIP = {"none": grp.NONE, "push": grp.PUSH, "pull": grp.PULL, "push-pull": grp.PUSH_PULL}
 
 
 class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -117,42 +117,42 @@ def run(
     group = _group(plan, seed, names or node_names(plan.parents.size))
     end = plan.published_us[-1] + round(plan.tail_s * 1e6)
     for part in range(1, _PARTS + 1):
-        group.options[gos.UNTIL] = end * part // _PARTS
-        while gossip.go(group) == gos.MORE_ROOM:
+        group.options[grp.UNTIL] = end * part // _PARTS
+        while gossip.go(group) == grp.MORE_ROOM:
             group = _grown(group)
         progress(part / _PARTS)
     counts = group.counts
     return Result(
         latency_us=group.latency_us[:, plan.subscribes],
-        tree_packets=int(counts[gos.TREE_PACKETS]),
-        gossip_packets=int(counts[gos.GOSSIP_PACKETS]),
-        offers=int(counts[gos.OFFERS]),
-        wants=int(counts[gos.WANTS]),
-        given_up=int(counts[gos.GIVEN_UP]),
+        tree_packets=int(counts[grp.TREE_PACKETS]),
+        gossip_packets=int(counts[grp.GOSSIP_PACKETS]),
+        offers=int(counts[grp.OFFERS]),
+        wants=int(counts[grp.WANTS]),
+        given_up=int(counts[grp.GIVEN_UP]),
     )
 
 
 def _options(plan: Plan, degree: int, slots: int) -> Longs:
     chosen = plan.options
-    found = np.zeros(gos.OPTIONS, np.int64)
-    found[gos.PACKETS] = plan.packets
-    found[gos.REDUNDANCY] = _redundancy(plan)
-    found[gos.CODING] = chosen.coding
-    found[gos.GOSSIP] = _GOSSIP[chosen.gossip]
-    found[gos.FAN_OUT] = chosen.fan_out
-    found[gos.FAN_IN] = chosen.fan_in
-    found[gos.PERIOD] = round(chosen.period_s * 1e6)
-    found[gos.PUSHED] = -1 if chosen.pushed is None else chosen.pushed
-    found[gos.SPARE] = chosen.spare
-    found[gos.ASKS] = chosen.ask
-    found[gos.REMIND] = chosen.remind
-    found[gos.KEEP] = round(chosen.keep_s * 1e6)
-    found[gos.ENCODE_US] = plan.costs.encode_us
-    found[gos.DECODE_US] = plan.costs.decode_us
-    found[gos.RECODE] = plan.inner == "recode"
-    found[gos.ROOT] = int(np.flatnonzero(plan.parents < 0)[0])
-    found[gos.DIRECT_US] = plan.direct_us
-    found[gos.NEED] = degree + 4 * chosen.fan_out + 2 * slots + 8
+    found = np.zeros(grp.OPTIONS, np.int64)
+    found[grp.PACKETS] = plan.packets
+    found[grp.REDUNDANCY] = _redundancy(plan)
+    found[grp.CODING] = chosen.coding
+    found[grp.GOSSIP] = _GOSSIP[chosen.gossip]
+    found[grp.FAN_OUT] = chosen.fan_out
+    found[grp.FAN_IN] = chosen.fan_in
+    found[grp.PERIOD] = round(chosen.period_s * 1e6)
+    found[grp.PUSHED] = -1 if chosen.pushed is None else chosen.pushed
+    found[grp.SPARE] = chosen.spare
+    found[grp.ASKS] = chosen.ask
+    found[grp.REMIND] = chosen.remind
+    found[grp.KEEP] = round(chosen.keep_s * 1e6)
+    found[grp.ENCODE_US] = plan.costs.encode_us
+    found[grp.DECODE_US] = plan.costs.decode_us
+    found[grp.RECODE] = plan.inner == "recode"
+    found[grp.ROOT] = int(np.flatnonzero(plan.parents < 0)[0])
+    found[grp.DIRECT_US] = plan.direct_us
+    found[grp.NEED] = degree + 4 * chosen.fan_out + 2 * slots + 8
     return found
 
 
@@ -203,7 +203,7 @@ def _slots(plan: Plan) -> int:
     return slots
 
 
-def _group(plan: Plan, seed: int, names: Sequence[str]) -> gos.Group:
+def _group(plan: Plan, seed: int, names: Sequence[str]) -> grp.Group:
     _check(plan)
     nodes, n, slots = plan.parents.size, plan.packets, _slots(plan)
     if slots * nodes * (2 * n * n + HELD.itemsize) > BYTES_MAX:
@@ -211,14 +211,14 @@ def _group(plan: Plan, seed: int, names: Sequence[str]) -> gos.Group:
     start, child = branches(plan.parents, plan.subscribes)
     options = _options(plan, int(np.diff(start).max()), slots)
     channels = make_channels(names, plan.wan, plan.loss, seed)
-    capacity = int(options[gos.NEED]) + 4 * nodes
+    capacity = int(options[grp.NEED]) + 4 * nodes
     stream = np.array([digest(seed, "reliable", name) for name in names], np.uint64)
-    counts = np.zeros(gos.COUNTS, np.int64)
-    counts[gos.FREE] = capacity
-    group = gos.Group(
+    counts = np.zeros(grp.COUNTS, np.int64)
+    counts[grp.FREE] = capacity
+    group = grp.Group(
         due=np.zeros(capacity, ENTRY),
         queue=np.zeros(2, np.int64),
-        mail=np.zeros(capacity, gos.MAIL),
+        mail=np.zeros(capacity, grp.MAIL),
         free=np.arange(capacity, dtype=np.int32),
         words=channels.words,
         key=channels.key,
@@ -226,14 +226,14 @@ def _group(plan: Plan, seed: int, names: Sequence[str]) -> gos.Group:
         conditions=channels.conditions,
         down=_trains(nodes),
         up=_trains(nodes),
-        direct=_trains(nodes * gos.TRAINS),
+        direct=_trains(nodes * grp.TRAINS),
         direct_at=np.full((nodes, 2), -1, np.int64),
         child_start=start,
         child=child,
         stream=stream,
         live=np.zeros(nodes, np.uint64),
         busy=np.zeros(nodes, np.uint64),
-        tell=np.zeros((nodes, max(1, int(options[gos.REMIND]))), np.uint64),
+        tell=np.zeros((nodes, max(1, int(options[grp.REMIND]))), np.uint64),
         settled=np.zeros(nodes, np.uint64),
         expires_us=np.zeros(nodes, np.int64),
         known=np.zeros(nodes, np.int64),
@@ -266,12 +266,12 @@ def _trains(count: int) -> Table:
     return made
 
 
-def _grown(old: gos.Group) -> gos.Group:
+def _grown(old: grp.Group) -> grp.Group:
     """The same run with twice the room for what is due."""
     before = old.mail.size
     due, mail = (np.concatenate((rows, np.zeros_like(rows))) for rows in (old.due, old.mail))
     free = np.concatenate((old.free, np.zeros_like(old.free)))
-    left = int(old.counts[gos.FREE])
+    left = int(old.counts[grp.FREE])
     free[left : left + before] = np.arange(before, 2 * before)
-    old.counts[gos.FREE] += before
+    old.counts[grp.FREE] += before
     return old._replace(due=due, mail=mail, free=free)

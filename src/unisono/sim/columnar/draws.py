@@ -11,7 +11,7 @@ from random import Random
 
 import numpy as np
 
-from unisono.compiled import STEP, Words, compiled, mix
+from unisono.compiled import STEP, Words, in_place, mix
 from unisono.sim import channels
 
 
@@ -37,7 +37,7 @@ class Split(Random):
         return (self._word() >> 11) * 2.0**-53
 
 
-@compiled
+@in_place
 def word(state: Words, node: int) -> np.uint64:
     """The next word of a node's stream."""
     now = state[node]
@@ -45,13 +45,19 @@ def word(state: Words, node: int) -> np.uint64:
     return mix(now)
 
 
-@compiled
+@in_place
+def share_of(drawn: np.uint64) -> float:
+    """What `random()` makes of a word."""
+    return float(drawn >> np.uint64(11)) * 2.0**-53
+
+
+@in_place
 def share(state: Words, node: int) -> float:
     """At least 0 and below 1: `random()`."""
-    return float(word(state, node) >> np.uint64(11)) * 2.0**-53
+    return share_of(word(state, node))
 
 
-@compiled
+@in_place
 def below(state: Words, node: int, bound: int) -> int:
     """At least 0 and below the bound: `randrange(bound)`."""
     bits = 0
@@ -64,13 +70,13 @@ def below(state: Words, node: int, bound: int) -> int:
     return int(drawn)
 
 
-@compiled
+@in_place
 def seed_bits(state: Words, node: int) -> np.uint64:
     """A seed of coefficients: `getrandbits(63)`."""
     return word(state, node) >> np.uint64(1)
 
 
-@compiled
+@in_place
 def skip(state: Words, node: int, words: int) -> np.uint64:
     """Leave out so many words; returns where they begin."""
     begin: np.uint64 = state[node]

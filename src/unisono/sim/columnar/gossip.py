@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from unisono.compiled import compiled
+from unisono.compiled import STEP, in_place, mix
 from unisono.sim.columnar import heap
-from unisono.sim.columnar.bits import NOTHING, ONE, ones, size, spread
-from unisono.sim.columnar.draws import below, share, skip
+from unisono.sim.columnar.bits import NOTHING, ONE, long, ones, size, spread
+from unisono.sim.columnar.draws import below, share, share_of
 from unisono.sim.columnar.group import (
     ASKS,
     CODING,
@@ -49,6 +49,8 @@ from unisono.sim.columnar.group import (
     UNTIL,
     WANT,
     Group,
+    Load,
+    load,
 )
 from unisono.sim.columnar.losses import TREE, come, condition, delay
 from unisono.sim.columnar.packets import (
@@ -68,14 +70,14 @@ from unisono.sim.columnar.sending import drawn, later, own, send_offer, send_pac
 _ASK_SENDER = 0.25
 
 
-@compiled
+@in_place
 def begin(g: Group) -> None:
     """Every node's first round, at some time of the first period."""
     for node in range(g.stream.size):
         own(g, int(np.rint(g.options[PERIOD] * share(g.stream, node))), ROUND, node)
 
 
-@compiled
+@in_place
 def go(g: Group) -> int:
     """Run until nothing is left before the end, or more room is needed."""
     counts, options, published_us = g.counts, g.options, g.published_us
@@ -95,37 +97,36 @@ def go(g: Group) -> int:
         _step(g, heap.pop(g.due, g.queue), now)
 
 
-@compiled
+@in_place
 def _step(g: Group, item: int, now: int) -> None:
     mail = g.mail[item]
-    kind, node, source, slot = mail.kind, mail.node, mail.source, mail.slot
-    bits, places, begin = mail.bits, mail.places, mail.begin
-    count, rank = mail.count, mail.rank
+    kind, node, source, slot = long(mail.kind), long(mail.node), long(mail.source), long(mail.slot)
+    sent = load(mail.bits, mail.places, mail.begin, mail.count, mail.rank)
     g.free[g.counts[FREE]] = item
     g.counts[FREE] += 1
     if kind == DOWN:
-        _pass_on(g, node, source, slot, bits, places, begin, count, rank, now)
+        _pass_on(g, node, source, slot, sent, now)
     elif kind == REPAIR:
-        _take(g, node, source, slot, bits, places, begin, count, rank, now)
+        _take(g, node, source, slot, sent, now)
     elif kind == OFFER:
-        _offered(g, node, source, bits, now)
+        _offered(g, node, source, sent.bits, now)
     elif kind == WANT:
-        _wanted(g, node, source, slot, places, count, now)
+        _wanted(g, node, source, slot, sent.places, sent.amount, now)
     elif kind == ROUND:
         _round(g, node, now)
     elif kind == READY:
         _complete(g, node, slot, now)
     else:
-        _hop(g, node, source, slot, bits, places, begin, count, rank, now)
+        _hop(g, node, source, slot, sent, now)
 
 
 # Down the tree.
 
 
-@compiled
+@in_place
 def _publish(g: Group, event: int, now: int) -> None:
     options = g.options
-    node, slot = g.publisher[event], event % g.slot_event.size
+    node, slot = long(g.publisher[event]), long(event % g.slot_event.size)
     n, spare = options[PACKETS], options[REDUNDANCY]
     _clear(g, slot)
     g.slot_event[slot] = event
@@ -137,84 +138,74 @@ def _publish(g: Group, event: int, now: int) -> None:
     plain, coded = ones(n), ones(n + spare) & ~ones(n)
     wait = options[ENCODE_US] * spare if options[CODING] else 0
     root = options[ROOT]
+    both = load(plain | coded, ones(n), begin, spare, 0)
     if spare and wait and not options[RECODE]:
-        _hop(g, root, node, slot, plain, ones(n), begin, spare, 0, now)
-        later(g, now + wait, LEAVE, root, node, slot, coded, ones(n), begin, spare, 0)
+        _hop(g, root, node, slot, load(plain, ones(n), begin, spare, 0), now)
+        rest = load(coded, ones(n), begin, spare, 0)
+        later(g, now + wait, LEAVE, root, node, slot, rest)
     elif wait:
-        later(g, now + wait, LEAVE, root, node, slot, plain | coded, ones(n), begin, spare, 0)
+        later(g, now + wait, LEAVE, root, node, slot, both)
     else:
-        _hop(g, root, node, slot, plain | coded, ones(n), begin, spare, 0, now)
+        _hop(g, root, node, slot, both, now)
 
 
-@compiled
-def _hop(
-    g: Group,
-    root: int,
-    publisher: int,
-    slot: int,
-    bits: np.uint64,
-    places: np.uint64,
-    begin: np.uint64,
-    count: int,
-    rank: int,
-    now: int,
-) -> None:
+@in_place
+def _hop(g: Group, root: int, publisher: int, slot: int, sent: Load, now: int) -> None:
     """From the publisher to the root of the tree."""
     limits = g.conditions[condition(g.conditions, now)]
-    packets = size(bits)
+    packets = size(sent.bits)
     came = come(g.up, publisher, g.words, g.key, limits, publisher, root, TREE, now, packets)
     if publisher != root:
         g.counts[TREE_PACKETS] += packets
-    bits = spread(came, bits)
-    if bits:
-        when = now + delay(g.words, g.key, g.delay_us, publisher, root, now)
-        later(g, when, DOWN, root, publisher, slot, bits, places, begin, count, rank)
+    _arrive(g, root, publisher, publisher, slot, sent, came, now)
 
 
-@compiled
-def _pass_on(
-    g: Group,
-    node: int,
-    source: int,
-    slot: int,
-    bits: np.uint64,
-    places: np.uint64,
-    begin: np.uint64,
-    count: int,
-    rank: int,
-    now: int,
+@in_place
+def _arrive(
+    g: Group, node: int, over: int, source: int, slot: int, sent: Load, came: np.uint64, now: int
 ) -> None:
+    """Those that came of some packets will be at a node of the tree, over the link from another."""
+    bits = spread(came, sent.bits)
+    if bits:
+        when = now + delay(g.words, g.key, g.delay_us, over, node, now)
+        there = load(bits, sent.places, sent.begin, sent.amount, sent.rank)
+        later(g, when, DOWN, node, source, slot, there)
+
+
+@in_place
+def _pass_on(g: Group, node: int, source: int, slot: int, sent: Load, now: int) -> None:
     """Packets are at a node of the tree: pass them on, and take them."""
-    options = g.options
-    if options[RECODE]:
-        _take(g, node, source, slot, bits, places, begin, count, rank, now)
-        mine = g.held[node, slot]
-        n = options[PACKETS]
-        whole = mine.status != PARTIAL
-        rank = 0 if whole else mine.rank
-        places = ones(n) if whole else mine.plain
-        count = options[REDUNDANCY] + (0 if whole else mine.rank - size(mine.plain))
-        begin = drawn(g, node, count)
-        bits = ones(size(places) + count)
-        source = node
-    packets = size(bits)
+    recode = g.options[RECODE]
+    if recode:
+        _take(g, node, source, slot, sent, now)
+        source, sent = node, _anew(g, node, slot)
+    packets = size(sent.bits)
     limits = g.conditions[condition(g.conditions, now)]
     for at in range(g.child_start[node], g.child_start[node + 1]):
-        below_it = g.child[at]
+        below_it = long(g.child[at])
         came = come(g.down, below_it, g.words, g.key, limits, node, below_it, TREE, now, packets)
         g.counts[TREE_PACKETS] += packets
-        there = spread(came, bits)
-        if there:
-            when = now + delay(g.words, g.key, g.delay_us, node, below_it, now)
-            later(g, when, DOWN, below_it, source, slot, there, places, begin, count, rank)
-    if not options[RECODE]:
-        _take(g, node, source, slot, bits, places, begin, count, rank, now)
+        _arrive(g, below_it, node, source, slot, sent, came, now)
+    if not recode:
+        _take(g, node, source, slot, sent, now)
+
+
+@in_place
+def _anew(g: Group, node: int, slot: int) -> Load:
+    """What an inner node makes of what it holds: its plain packets, and fresh combinations."""
+    options, mine = g.options, g.held[node, slot]
+    places, spare, rank = ones(options[PACKETS]), options[REDUNDANCY], 0
+    if mine.status == PARTIAL:
+        places, rank = mine.plain, long(mine.rank)
+        spare += rank - size(places)
+    begin = drawn(g, node, spare)
+    return load(ones(size(places) + spare), places, begin, spare, rank)
 
 
 # Packets come.
 
 
-@compiled
+@in_place
 def _clear(g: Group, slot: int) -> None:
     """A slot is used anew: the event before is forgotten everywhere."""
     if g.slot_event[slot] < 0:
@@ -231,7 +222,7 @@ def _clear(g: Group, slot: int) -> None:
         _hush(g, node, slot)
 
 
-@compiled
+@in_place
 def _know(g: Group, slot: int, node: int, status: int, now: int) -> None:
     mine = g.held[node, slot]
     mine.status = status
@@ -250,19 +241,8 @@ def _know(g: Group, slot: int, node: int, status: int, now: int) -> None:
     g.busy[node] |= ONE << np.uint64(slot)
 
 
-@compiled
-def _take(
-    g: Group,
-    node: int,
-    source: int,
-    slot: int,
-    bits: np.uint64,
-    places: np.uint64,
-    begin: np.uint64,
-    count: int,
-    rank: int,
-    now: int,
-) -> None:
+@in_place
+def _take(g: Group, node: int, source: int, slot: int, sent: Load, now: int) -> None:
     """Packets of an event, one after the other."""
     if not g.subscribes[node] or g.settled[node] >> np.uint64(slot) & ONE:
         return
@@ -275,6 +255,7 @@ def _take(
         _know(g, slot, node, PARTIAL, now)
     if mine.status != PARTIAL:
         return
+    bits, places = sent.bits, sent.places
     plain = size(places)
     if mine.coded == 0 and spread(bits, places) | mine.plain == ones(options[PACKETS]):
         _complete(g, node, slot, now)
@@ -288,49 +269,15 @@ def _take(
             place = size((rest & (~rest + ONE)) - ONE)
             rest &= rest - ONE
         elif here and not options[CODING]:
-            place = _chosen(places, plain, begin, index - plain)
+            place = _chosen(places, plain, sent.begin, index - plain)
         index += 1
         if not here:
             continue
         if place >= 0:
-            innovative = add_plain(
-                g.held,
-                g.echelon,
-                g.factors,
-                g.came,
-                g.products,
-                g.inverses,
-                slot,
-                node,
-                place,
-                g.row,
-                g.scratch,
-            )
+            innovative = add_plain(g, node, slot, place)
         else:
-            coefficients(
-                g.factors,
-                g.came,
-                g.products,
-                slot,
-                source,
-                rank,
-                begin,
-                index - 1 - plain,
-                g.row,
-                g.scratch,
-            )
-            innovative = add(
-                g.held,
-                g.echelon,
-                g.factors,
-                g.came,
-                g.products,
-                g.inverses,
-                slot,
-                node,
-                g.row,
-                g.scratch,
-            )
+            coefficients(g, source, slot, sent, index - 1 - plain)
+            innovative = add(g, node, slot)
             mine.coded += innovative
         if innovative and mine.sender < 0:
             mine.sender = source
@@ -339,25 +286,23 @@ def _take(
                 mine.status = DECODING
                 g.settled[node] |= ONE << np.uint64(slot)
                 when = now + options[DECODE_US]
-                later(g, when, READY, node, node, slot, bits, places, begin, 0, 0)
+                later(g, when, READY, node, node, slot, sent)
             else:
                 _complete(g, node, slot, now)
             return
 
 
-@compiled
+@in_place
 def _chosen(places: np.uint64, plain: int, begin: np.uint64, index: int) -> int:
     """The place of a duplicate chosen by chance."""
-    position = np.empty(1, np.uint64)
-    position[0] = begin
-    skip(position, 0, index)
-    turn = int(share(position, 0) * plain)
+    drawn = mix(begin + np.uint64(index) * STEP)
+    turn = int(share_of(drawn) * plain)
     for _ in range(turn):
         places &= places - ONE
     return size((places & (~places + ONE)) - ONE)
 
 
-@compiled
+@in_place
 def _complete(g: Group, node: int, slot: int, now: int) -> None:
     """The event is whole: notify it, and let others know."""
     options = g.options
@@ -390,14 +335,14 @@ def _complete(g: Group, node: int, slot: int, now: int) -> None:
 # Gossip.
 
 
-@compiled
+@in_place
 def _partners(g: Group, node: int, count: int) -> int:
     """So many random subscribers, into `found`; fewer if there are not so many."""
     others = g.subscriber.size - g.subscribes[node]
     count = min(count, others)
     chosen = 0
     while chosen < count:
-        partner = g.subscriber[below(g.stream, node, g.subscriber.size)]
+        partner = long(g.subscriber[below(g.stream, node, g.subscriber.size)])
         fresh = partner != node
         for at in range(chosen):
             fresh = fresh and g.found[at] != partner
@@ -407,7 +352,7 @@ def _partners(g: Group, node: int, count: int) -> int:
     return chosen
 
 
-@compiled
+@in_place
 def _offered(g: Group, node: int, source: int, slots: np.uint64, now: int) -> None:
     """Someone has these: ask for what is missing here."""
     slots &= ~g.settled[node]
@@ -423,7 +368,7 @@ def _offered(g: Group, node: int, source: int, slots: np.uint64, now: int) -> No
         send_want(g, node, source, slot, now)
 
 
-@compiled
+@in_place
 def _wanted(
     g: Group, node: int, source: int, slot: int, absent: np.uint64, count: int, now: int
 ) -> None:
@@ -438,10 +383,10 @@ def _wanted(
             places = absent if count else ones(n)
             send_packets(g, node, source, slot, places, spare, 0, now)
     elif mine.status == PARTIAL and options[CODING] and mine.rank > 0:
-        send_packets(g, node, source, slot, NOTHING, (count or n) + spare, mine.rank, now)
+        send_packets(g, node, source, slot, NOTHING, (count or n) + spare, long(mine.rank), now)
 
 
-@compiled
+@in_place
 def _round(g: Group, node: int, now: int) -> None:
     """Offer what was completed lately, ask for what is missing, forget what is old."""
     options = g.options
@@ -479,7 +424,7 @@ def _round(g: Group, node: int, now: int) -> None:
         _forget(g, node, now)
 
 
-@compiled
+@in_place
 def _tell(g: Group, node: int, slot: int) -> None:
     """From now on, others are reminded of the event for some rounds."""
     _hush(g, node, slot)
@@ -487,14 +432,14 @@ def _tell(g: Group, node: int, slot: int) -> None:
         g.tell[node, 0] |= ONE << np.uint64(slot)
 
 
-@compiled
+@in_place
 def _hush(g: Group, node: int, slot: int) -> None:
     keep = ~(ONE << np.uint64(slot))
     for age in range(g.options[REMIND]):
         g.tell[node, age] &= keep
 
 
-@compiled
+@in_place
 def _remind(g: Group, node: int, now: int) -> None:
     """Tell one partner what has been here for a while."""
     known = NOTHING
@@ -505,7 +450,7 @@ def _remind(g: Group, node: int, now: int) -> None:
         send_offer(g, node, g.found[0], known, now)
 
 
-@compiled
+@in_place
 def _forget(g: Group, node: int, now: int) -> None:
     """Events that were kept long enough go; those that never became whole are given up."""
     for at in range(ordered(g.held, g.live[node], node, g.slots)):
@@ -526,7 +471,7 @@ def _forget(g: Group, node: int, now: int) -> None:
         _hush(g, node, slot)
 
 
-@compiled
+@in_place
 def _ask(g: Group, node: int, slot: int, now: int) -> None:
     mine = g.held[node, slot]
     if mine.status != PARTIAL or now - max(mine.since, mine.asked) < g.options[PERIOD]:
@@ -535,6 +480,6 @@ def _ask(g: Group, node: int, slot: int, now: int) -> None:
     if _partners(g, node, 1):
         asked = g.found[0]
     if mine.sender >= 0 and (asked < 0 or share(g.stream, node) < _ASK_SENDER):
-        asked = mine.sender
+        asked = long(mine.sender)
     if asked >= 0:
         send_want(g, node, asked, slot, now)

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unisono.compiled import Ints, Longs, Words
+from unisono.compiled import Ints, Longs, Words, in_place
 from unisono.qos.coding.galois import Bytes
+from unisono.sim.columnar.bits import long
 from unisono.sim.columnar.packets import Rows
 from unisono.sim.columnar.tables import Matrix, Table
 
@@ -43,22 +44,43 @@ TREE_PACKETS, GOSSIP_PACKETS, OFFERS, WANTS, GIVEN_UP, NEXT, FREE, COUNTS = rang
 FINISHED, MORE_ROOM = range(2)
 TRAINS = 8  # that a node can have under way to others at one time
 
-# On its way, or due. Redundant packets: drawn by `source` from `begin`, made of `rank` packets that
-# it held (0: of all).
+# On its way, or due; `Load` says what the other fields are.
 MAIL = np.dtype(
     [
-        ("bits", np.uint64),  # which packets are there: first the plain ones; slots of an offer
-        ("places", np.uint64),  # of the plain packets
+        ("bits", np.uint64),
+        ("places", np.uint64),
         ("begin", np.uint64),
         ("kind", np.int32),
         ("node", np.int32),
         ("source", np.int32),
         ("slot", np.int32),
-        ("count", np.int32),  # of redundant packets, or how many are wanted
+        ("count", np.int32),
         ("rank", np.int32),
     ],
     align=True,
 )
+
+
+class Load(NamedTuple):
+    """Packets of one event, from one node. Made by `load`."""
+
+    bits: np.uint64  # which packets are there: first the plain ones; slots of an offer
+    places: np.uint64  # of the plain packets
+    begin: np.uint64  # where the draws of the redundant ones begin
+    amount: int  # of redundant packets, or how many are wanted
+    rank: int  # they are made of so many packets that the node held; 0: of all
+
+
+@in_place
+def load(bits: np.uint64, places: np.uint64, begin: np.uint64, count: int, rank: int) -> Load:
+    """One type of tuple, whatever the integers are: so callers are compiled once."""
+    return Load(
+        np.uint64(bits),
+        np.uint64(places),
+        np.uint64(begin),
+        long(count),
+        long(rank),
+    )
 
 
 class Group(NamedTuple):

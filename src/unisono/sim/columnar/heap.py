@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unisono.compiled import Longs, compiled
+from unisono.compiled import Longs, in_place
 from unisono.sim.columnar.tables import Table
 
 ENTRY = np.dtype([("time", np.int64), ("turn", np.int64), ("item", np.int64)], align=True)
@@ -16,7 +16,7 @@ COUNT, TURN = range(2)  # places in `state`
 _WIDTH = 4  # children of an entry
 
 
-@compiled
+@in_place
 def push(entry: Table, state: Longs, time: int, item: int) -> None:
     """Something is due at `time`, after everything pushed before for the same time."""
     at = state[COUNT]
@@ -34,13 +34,13 @@ def push(entry: Table, state: Longs, time: int, item: int) -> None:
     entry[at].item = item
 
 
-@compiled
+@in_place
 def next_time(entry: Table, state: Longs) -> int:
     """When the next item is due; -1 if there is none."""
     return int(entry[0].time) if state[COUNT] else -1
 
 
-@compiled
+@in_place
 def pop(entry: Table, state: Longs) -> int:
     """Take the next item."""
     item = entry[0].item

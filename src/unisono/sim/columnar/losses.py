@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unisono.compiled import Longs, Words, compiled, mix
+from unisono.compiled import Longs, Words, in_place, mix
 from unisono.sim.channels import QUANTILE_BITS, HashedDelays, Wan, node_key
 from unisono.sim.columnar.bits import ones
 from unisono.sim.columnar.links import hashed, is_slow
@@ -56,7 +56,7 @@ def make_channels(names: Sequence[str], wan: Wan, loss: Loss, seed: int) -> Chan
     )
 
 
-@compiled
+@in_place
 def delay(words: Words, key: Words, delay_us: Matrix, source: int, target: int, now: int) -> int:
     """How long a packet sent now is on its way."""
     if source == target:
@@ -69,7 +69,7 @@ def delay(words: Words, key: Words, delay_us: Matrix, source: int, target: int, 
     return int(delay_us[slow, np.int64(drawn)])
 
 
-@compiled
+@in_place
 def condition(conditions: Longs, now: int) -> int:
     """Which row of the conditions holds now."""
     at: int = conditions.shape[0] - 1
@@ -78,7 +78,7 @@ def condition(conditions: Longs, now: int) -> int:
     return at
 
 
-@compiled
+@in_place
 def come(
     train: Table,
     at: int,

@@ -6,12 +6,17 @@ draws them again from the same seed.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
-from unisono.compiled import STEP, Longs, compiled, mix
+from unisono.compiled import STEP, Longs, in_place, mix
 from unisono.qos.coding.galois import Bytes
 from unisono.sim.columnar.tables import Table
+
+if TYPE_CHECKING:
+    from unisono.sim.columnar.group import Group, Load
 
 # What an event is to a node.
 UNKNOWN, PARTIAL, DECODING, WHOLE, OWN, DONE = range(6)  # OWN: published here, not come back yet
@@ -39,23 +44,14 @@ Rows = npt.NDArray[np.uint8]
 CODED = 255
 
 
-@compiled
-def add(
-    held: Table,
-    echelon: Rows,
-    factors: Rows,
-    came: Rows,
-    products: Bytes,
-    inverses: Bytes,
-    slot: int,
-    node: int,
-    row: Bytes,
-    scratch: Bytes,
-) -> bool:
-    """Take a packet with these coefficients; true if it is innovative."""
+@in_place
+def add(g: Group, node: int, slot: int) -> bool:
+    """Take a packet with the coefficients in `row`; true if it is innovative."""
+    row, scratch, products = g.row, g.scratch, g.products
+    echelon, factors = g.echelon[node, slot], g.factors[node, slot]
     n = row.size
     one = np.uint64(1)
-    mine = held[node, slot]
+    mine = g.held[node, slot]
     for index in range(n):
         scratch[index] = row[index]
     for at in range(n):
@@ -67,52 +63,40 @@ def add(
             continue
         if mine.pivots & bit == np.uint64(0):
             for index in range(at, n):
-                echelon[node, slot, at, index] = products[inverses[factor], scratch[index]]
+                echelon[at, index] = products[g.inverses[factor], scratch[index]]
             mine.pivots |= bit
             for index in range(n):
-                factors[node, slot, mine.rank, index] = row[index]
-            came[node, slot, mine.rank] = CODED
+                factors[mine.rank, index] = row[index]
+            g.came[node, slot, mine.rank] = CODED
             mine.rank += 1
             return True
         for index in range(at, n):
-            scratch[index] ^= products[factor, echelon[node, slot, at, index]]
+            scratch[index] ^= products[factor, echelon[at, index]]
     return False
 
 
-@compiled
-def add_plain(
-    held: Table,
-    echelon: Rows,
-    factors: Rows,
-    came: Rows,
-    products: Bytes,
-    inverses: Bytes,
-    slot: int,
-    node: int,
-    place: int,
-    row: Bytes,
-    scratch: Bytes,
-) -> bool:
+@in_place
+def add_plain(g: Group, node: int, slot: int, place: int) -> bool:
     """Take the plain packet of a place."""
-    mine = held[node, slot]
+    mine = g.held[node, slot]
     bit = np.uint64(1) << np.uint64(place)
     if mine.plain & bit:
         return False
     if mine.coded == 0:
-        came[node, slot, mine.rank] = place
+        g.came[node, slot, mine.rank] = place
         mine.units |= bit
         mine.pivots |= bit
         mine.rank += 1
     else:
-        row[:] = 0
-        row[place] = 1
-        if not add(held, echelon, factors, came, products, inverses, slot, node, row, scratch):
+        g.row[:] = 0
+        g.row[place] = 1
+        if not add(g, node, slot):
             return False
     mine.plain |= bit
     return True
 
 
-@compiled
+@in_place
 def _draw(row: Bytes, seed: np.uint64, index: int) -> None:
     """Row `index` of what `galois.draw` draws."""
     some = np.uint8(0)
@@ -127,39 +111,26 @@ def _draw(row: Bytes, seed: np.uint64, index: int) -> None:
         row[0] = 1
 
 
-@compiled
-def coefficients(
-    factors: Rows,
-    came: Rows,
-    products: Bytes,
-    slot: int,
-    sender: int,
-    rank: int,
-    seed: np.uint64,
-    index: int,
-    row: Bytes,
-    scratch: Bytes,
-) -> None:
-    """Those of coded packet `index` of those made with a seed, into `row`.
-
-    `rank`: of the sender when it held only a part, else 0.
-    """
-    n = row.size
+@in_place
+def coefficients(g: Group, sender: int, slot: int, sent: Load, index: int) -> None:
+    """Those of redundant packet `index` of a load, into `row`."""
+    row, rank = g.row, sent.rank
     if rank == 0:
-        _draw(row, seed, index)
+        _draw(row, sent.begin, index)
         return
-    factor = scratch[:rank]
-    _draw(factor, seed, index)
+    factor = g.scratch[:rank]
+    _draw(factor, sent.begin, index)
     row[:] = 0
+    came, factors = g.came[sender, slot], g.factors[sender, slot]
     for at in range(rank):
-        if came[sender, slot, at] != CODED:
-            row[came[sender, slot, at]] ^= factor[at]
+        if came[at] != CODED:
+            row[came[at]] ^= factor[at]
             continue
-        for place in range(n):
-            row[place] ^= products[factor[at], factors[sender, slot, at, place]]
+        for place in range(row.size):
+            row[place] ^= g.products[factor[at], factors[at, place]]
 
 
-@compiled
+@in_place
 def ordered(held: Table, slots: np.uint64, node: int, found: Longs) -> int:
     """Slots of events, in the order in which a node got to know them."""
     count = 0

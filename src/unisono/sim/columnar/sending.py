@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unisono.compiled import compiled
+from unisono.compiled import in_place
 from unisono.sim.columnar import heap
 from unisono.sim.columnar.bits import NOTHING, ONE, ones, size
 from unisono.sim.columnar.draws import seed_bits, skip
@@ -22,40 +22,30 @@ from unisono.sim.columnar.group import (
     WANT,
     WANTS,
     Group,
+    Load,
+    load,
 )
 from unisono.sim.columnar.losses import DIRECT, come, condition, delay
 
 
-@compiled
-def later(
-    g: Group,
-    when: int,
-    kind: int,
-    node: int,
-    source: int,
-    slot: int,
-    bits: np.uint64,
-    places: np.uint64,
-    begin: np.uint64,
-    count: int,
-    rank: int,
-) -> None:
+@in_place
+def later(g: Group, when: int, kind: int, node: int, source: int, slot: int, sent: Load) -> None:
     g.counts[FREE] -= 1
     item = g.free[g.counts[FREE]]
     mail = g.mail[item]
     mail.kind, mail.node, mail.source, mail.slot = kind, node, source, slot
-    mail.bits, mail.places, mail.begin = bits, places, begin
-    mail.count, mail.rank = count, rank
+    mail.bits, mail.places, mail.begin = sent.bits, sent.places, sent.begin
+    mail.count, mail.rank = sent.amount, sent.rank
     heap.push(g.due, g.queue, when, item)
 
 
-@compiled
+@in_place
 def own(g: Group, when: int, kind: int, node: int) -> None:
     """Something that a node has to do by itself."""
-    later(g, when, kind, node, node, 0, NOTHING, NOTHING, NOTHING, 0, 0)
+    later(g, when, kind, node, node, 0, load(NOTHING, NOTHING, NOTHING, 0, 0))
 
 
-@compiled
+@in_place
 def drawn(g: Group, node: int, count: int) -> np.uint64:
     """Draw so many redundant packets: the seed of coded ones, or where the draws begin."""
     if g.options[CODING]:
@@ -63,7 +53,7 @@ def drawn(g: Group, node: int, count: int) -> np.uint64:
     return skip(g.stream, node, count)
 
 
-@compiled
+@in_place
 def _direct(g: Group, node: int, to: int, packets: int, now: int) -> np.uint64:
     """Send packets straight to a node: a bit for each that comes."""
     if g.direct_at[node, 0] != now:
@@ -82,13 +72,13 @@ def _direct(g: Group, node: int, to: int, packets: int, now: int) -> np.uint64:
     return come(g.direct, place, g.words, g.key, limits, node, to, DIRECT, now, packets)
 
 
-@compiled
+@in_place
 def _way(g: Group, node: int, to: int, now: int) -> int:
     """How long a message takes straight to a node."""
     return int(g.options[DIRECT_US]) + delay(g.words, g.key, g.delay_us, node, to, now)
 
 
-@compiled
+@in_place
 def send_packets(
     g: Group,
     node: int,
@@ -112,21 +102,22 @@ def send_packets(
     when = now + _way(g, node, to, now)
     early = bits & ones(plain)
     if wait and early:
-        later(g, when, REPAIR, to, node, slot, early, places, begin, count, rank)
+        later(g, when, REPAIR, to, node, slot, load(early, places, begin, count, rank))
         bits &= ~early
     if bits:
-        later(g, when + wait, REPAIR, to, node, slot, bits, places, begin, count, rank)
+        sent = load(bits, places, begin, count, rank)
+        later(g, when + wait, REPAIR, to, node, slot, sent)
 
 
-@compiled
+@in_place
 def send_offer(g: Group, node: int, to: int, slots: np.uint64, now: int) -> None:
     g.counts[OFFERS] += 1
     if _direct(g, node, to, 1, now) & ONE:
         when = now + _way(g, node, to, now)
-        later(g, when, OFFER, to, node, 0, slots, NOTHING, NOTHING, 0, 0)
+        later(g, when, OFFER, to, node, 0, load(slots, NOTHING, NOTHING, 0, 0))
 
 
-@compiled
+@in_place
 def send_want(g: Group, node: int, to: int, slot: int, now: int) -> None:
     """Ask for what is missing of an event; for everything if nothing has come (count 0)."""
     g.counts[WANTS] += 1
@@ -138,4 +129,4 @@ def send_want(g: Group, node: int, to: int, slot: int, now: int) -> None:
     count = n - mine.rank if mine.rank else 0
     absent = ones(n) & ~mine.plain
     when = now + _way(g, node, to, now)
-    later(g, when, WANT, to, node, slot, NOTHING, absent, NOTHING, count, 0)
+    later(g, when, WANT, to, node, slot, load(NOTHING, absent, NOTHING, count, 0))
