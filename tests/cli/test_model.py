@@ -37,6 +37,7 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     "wrong",
     [
         "model channel --packets -1 --loss 0.1",
+        "model channel --packets 0 --loss 0.1",
         "model channel --packets 4 --loss 1.5",
         "model channel --packets 4 --loss 0.1 --burst 0",
         "model tree --degree 2 --depth 2 --packets 0 --loss 0.1",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 
 from unisono.cli.ui import Ui
+from unisono.errors import BadInput
 from unisono.models.channel import Channel, lost
 from unisono.models.markov import Markov
 from unisono.models.tree import Tree
@@ -77,6 +78,8 @@ def _markov(args: argparse.Namespace, ui: Ui) -> None:
 
 
 def _channel(args: argparse.Namespace, ui: Ui) -> None:
+    if args.packets < 1:
+        raise BadInput(f"packets = {args.packets}: a transmission has at least one")
     chances = lost(Channel(args.loss, args.burst), args.packets)
     ui.emit({"lost": list(chances)})
     ui.show(_table("lost", "probability", chances))
