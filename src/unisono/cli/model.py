@@ -8,16 +8,17 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 
 from unisono.cli.ui import Ui
-from unisono.errors import BadInput
+from unisono.errors import BadInput, EnvironmentLacks
 from unisono.models.channel import Channel, lost
 from unisono.models.markov import Markov
 from unisono.models.tree import Tree
 
+RULES = ("conditional", "paper", "chebyshev")  # of models/latch.py, which needs scipy
 _SHOWN = 1e-12  # smaller probabilities are not printed, only given with --json
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="tree|markov|channel")
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="tree|markov|channel|latch")
     tree = _kind(kinds, "tree", "down a tree, then rounds of gossip (paper 003)")
     tree.add_argument("--degree", type=int, required=True, help="children of a node")
     tree.add_argument("--depth", type=int, required=True, help="levels below the root")
@@ -29,15 +30,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         kind.add_argument("--redundancy", type=int, default=0, help="packets beside the event's")
         kind.add_argument("--rounds", type=int, default=0, help="of gossip (0)")
     _kind(kinds, "channel", "how many of the packets are lost")
+    latch = _parser(kinds, "latch", "how long to hold what came before its predecessor (paper 002)")
+    latch.add_argument("--violation", type=float, required=True, help="probability that is allowed")
+    latch.add_argument(
+        "--samples-ms", required=True, metavar="MS,...", help="signed differences of delays"
+    )
+    latch.add_argument(
+        "--delta-ms", type=float, default=0.0, help="departure minus that of the missing one (0)"
+    )
+    latch.add_argument(
+        "--rule", choices=RULES, default="conditional", help="what is promised (conditional)"
+    )
 
 
-def _kind(
+def _parser(
     kinds: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
 ) -> argparse.ArgumentParser:
     kind = kinds.add_parser(name, help=text, description=text)
     kind.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on stdout"
     )
+    return kind
+
+
+def _kind(
+    kinds: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    kind = _parser(kinds, name, text)
     kind.add_argument("--packets", type=int, required=True, help="of an event")
     kind.add_argument("--loss", type=float, required=True, help="share of packets lost (PLR)")
     kind.add_argument("--burst", type=float, default=1.0, help="mean burst of losses (ABL); 1")
@@ -49,6 +68,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
         "tree": _tree,
         "markov": _markov,
         "channel": _channel,
+        "latch": _latch,
     }
     kinds[args.kind](args, ui)
     return 0
@@ -83,6 +103,33 @@ def _channel(args: argparse.Namespace, ui: Ui) -> None:
     chances = lost(Channel(args.loss, args.burst), args.packets)
     ui.emit({"lost": list(chances)})
     ui.show(_table("lost", "probability", chances))
+
+
+def _latch(args: argparse.Namespace, ui: Ui) -> None:
+    try:
+        from unisono.models import latch as model
+    except ImportError as error:
+        raise EnvironmentLacks(
+            f"the latch needs scipy ({error}): pip install 'unisono[fifo]'"
+        ) from error
+    try:
+        samples = [float(sample) for sample in args.samples_ms.split(",")]
+    except ValueError:
+        raise BadInput(
+            f"samples-ms = {args.samples_ms!r}: numbers with commas between them, for example "
+            "--samples-ms=3.1,-0.4"
+        ) from None
+    scale = model.scale(samples)
+    found = {
+        "scale_ms": scale,
+        "quantile_ms": model.quantile(1 - args.violation, scale),
+        "latch_ms": model.latch(args.violation, args.delta_ms, scale, args.rule),
+    }
+    ui.emit(found)
+    table = Table("", "ms")
+    for name, value in found.items():
+        table.add_row(name.removesuffix("_ms"), f"{value:.6f}")
+    ui.show(table)
 
 
 def _emit_success(success: list[float], ui: Ui) -> None:
