@@ -23,6 +23,7 @@ from unisono.errors import (
 )
 from unisono.net.bus import Bus, Receipt
 from unisono.net.connect import Connection, connect
+from unisono.qos.fifo.options import Fifo
 from unisono.qos.reliable.options import Reliability
 from unisono.version import unisono_version
 
@@ -37,6 +38,7 @@ __all__ = [
     "Status",
     "Limits",
     "Reliability",
+    "Fifo",
     "UnisonoError",
     "BadInput",
     "Unsupported",

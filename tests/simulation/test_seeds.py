@@ -75,6 +75,11 @@ def test_lost_packets_are_recovered(name: str) -> None:
     check(f"reliable/{name}", range(RELIABLE[name]))
 
 
+@pytest.mark.parametrize("name", ["reordered", "everything"])
+def test_each_publishers_order_is_kept_or_tagged(name: str) -> None:
+    check(f"fifo/{name}", range(15), untagged=False)
+
+
 @pytest.mark.slow
 def test_a_million_packets_through_bursts_of_loss_and_churn() -> None:
     """Every event that the guarantee covers is notified exactly once."""

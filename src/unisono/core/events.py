@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from unisono.core.predicate import Value
 from unisono.trace import schema
 
 INBOX = "_unisono.inbox."
@@ -44,6 +45,22 @@ class Status(StrEnum):
 # `gc=False`: what is frozen and made of plain values is in no cycle; the collector need not look.
 
 
+class Before(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An earlier event of a publisher, as later ones tell of it."""
+
+    topic: str
+    summary: bytes  # of its content; empty if it has none
+    since_us: Number  # from the departure of the one before it to its own
+
+
+class Past(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What an event tells about those its publisher sent before it, the latest first."""
+
+    number: Number  # over all topics in this order
+    since_us: Number  # from the departure of the one before
+    record: tuple[Before, ...] = ()
+
+
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="event"):
     """One publication on its way."""
 
@@ -54,6 +71,8 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="event")
     seq: Number  # the publisher's publishing order, over all its topics
     published_us: int
     stamp: Stamp | None = None
+    past: Past | None = None
+    attributes: dict[str, Value] | None = None
 
 
 class Control(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -72,6 +91,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     published_us: int
     delivered_us: int
     stamp: Stamp | None = None  # its place in the order, for whoever has to put late events there
+    attributes: dict[str, Value] | None = None
 
     @property
     def latency_us(self) -> int:

@@ -20,6 +20,7 @@ from unisono.core.effects import (
     Unsubscribe,
 )
 from unisono.core.events import Control, Event, Status
+from unisono.core.predicate import Predicate
 
 Effects = Iterable[Effect]
 
@@ -64,6 +65,9 @@ class Layer:
 
     def unsubscribe(self, topics: Sequence[str], ticket: str | None, now: int) -> Effects:
         return (Unsubscribe(tuple(topics), ticket),)
+
+    def narrow(self, topics: Sequence[str], where: Predicate | None) -> None:
+        """Of these topics the application wants only what matches; None: everything."""
 
     def notify(self, event: Event, status: Status, now: int) -> Effects:
         return (Notify(event, status),)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from math import isfinite
+
 import msgspec
 
+from unisono.core.predicate import Value
 from unisono.errors import BadInput
 
 TOPIC_CHARS = 200
 _TOPIC_ALPHABET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:")
 RESERVED = "_unisono."
+ATTRIBUTES_BYTES = 1 << 14
+_ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one node. Defaults suit a service; tests make them small."""
 
     payload_bytes: int = 1 << 20  # publish refuses a larger payload
+    attributes: int = 64  # of an event; publish refuses more
     outstanding: int = 1024  # publications not yet acknowledged: publish waits
     notifications: int = 8192  # not yet read by the application: the bus is read no further
     reorder_events: int = (
@@ -23,6 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     early_events: int = 8192  # events before the subscription's start is known: oldest is dropped
     given_up_numbers: int = 65536  # per topic, skipped and still welcome as out_of_order
     publishers: int = 1 << 17  # per topic manager, ever: requests of further ones are refused
+    fifo_publishers: int = 1 << 16  # followed by a receiver: one with nothing held is forgotten
     parked: int = 1 << 16  # messages for topics whose manager is about to arrive: refused
     members: int = 4096  # processes of one bus: further ones are turned away
     trace_rows: int = 1 << 16  # rows in memory before they are written to disk
@@ -61,3 +70,29 @@ def check_payload(payload: bytes, limits: Limits) -> bytes:
             "split it, or raise Limits.payload_bytes on every node"
         )
     return payload
+
+
+def check_attributes(attributes: Mapping[str, Value], limits: Limits) -> dict[str, Value]:
+    """The attributes of an event, or BadInput that says which one is refused."""
+    if not isinstance(attributes, Mapping):
+        raise BadInput(f"attributes are a mapping, not {type(attributes).__name__}")
+    if len(attributes) > limits.attributes:
+        raise BadInput(f"{len(attributes)} attributes; at most {limits.attributes} are allowed")
+    size = 0
+    for name, value in attributes.items():
+        if not isinstance(name, str) or not _ATTRIBUTE.fullmatch(name):
+            raise BadInput(f"attribute {name!r}: a name has letters, digits, _ and . (at most 100)")
+        if isinstance(value, str):
+            try:
+                size += len(value.encode())
+            except UnicodeEncodeError:
+                raise BadInput(f"attribute {name!r} is not text: it has half a surrogate") from None
+        elif isinstance(value, int):  # also True and False
+            if not -(2**63) <= value < 2**63:
+                raise BadInput(f"attribute {name!r} does not fit into 64 bits")
+        elif not isinstance(value, float) or not isfinite(value):
+            raise BadInput(f"attribute {name!r}: a string, a finite number, or a bool")
+        size += len(name) + 10
+    if size > ATTRIBUTES_BYTES:
+        raise BadInput(f"attributes of {size} bytes; at most {ATTRIBUTES_BYTES} are allowed")
+    return dict(attributes)

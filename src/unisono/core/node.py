@@ -29,7 +29,8 @@ from unisono.core.effects import (
 )
 from unisono.core.events import EVERYONE, Control, Delivery, Event, first_of, inbox
 from unisono.core.layer import Effects, FrameLayer, Layer
-from unisono.core.limits import Limits, check_payload, check_topic
+from unisono.core.limits import Limits, check_attributes, check_payload, check_topic
+from unisono.core.predicate import Attributes, Predicate, parse
 from unisono.core.stack import SEPARATOR, Stack
 from unisono.core.wire import Codec, Rejected
 from unisono.errors import BadInput
@@ -69,6 +70,7 @@ class Node:
         self._seq = self._position = first_of(life)
         self._subscribed_from: dict[str, int] = {}  # topic -> from_us
         self._wanted: set[str] = set()  # as last asked for; operations may be under way
+        self._narrowed: set[str] = set()  # topics of which only some events are wanted
         self._beginning: dict[str, tuple[str, ...]] = {}  # subscribe operations under way
         self._ending: dict[str, tuple[str, ...]] = {}  # unsubscribe operations under way
         self._left = False  # the layers have let go; what is under way must still get out
@@ -95,10 +97,13 @@ class Node:
             self._frames(index, layer.start(now), now, out)
         return out
 
-    def publish(self, topic: str, payload: bytes, now: int) -> tuple[str, list[Effect]]:
+    def publish(
+        self, topic: str, payload: bytes, now: int, attributes: Attributes | None = None
+    ) -> tuple[str, list[Effect]]:
         """The new event's id, which is also the ticket of its acknowledgement, and the effects."""
         topic = check_topic(topic)
         payload = check_payload(payload, self.limits)
+        checked = None if attributes is None else check_attributes(attributes, self.limits)
         self._seq += 1
         event = Event(
             id=f"{self.id}-{self._seq}",
@@ -107,6 +112,7 @@ class Node:
             publisher=self.id,
             seq=self._seq,
             published_us=now,
+            attributes=checked,
         )
         effects = self.stack.publish(event, now)
         if self._records:
@@ -121,13 +127,18 @@ class Node:
             effects.insert(0, Record(schema.PUBLICATIONS, row))
         return event.id, self._out(effects, now)
 
-    def subscribe(self, topics: Sequence[str], ticket: str, now: int) -> list[Effect]:
+    def subscribe(
+        self, topics: Sequence[str], ticket: str, now: int, where: str | None = None
+    ) -> list[Effect]:
+        """`where`: a predicate over attributes (`core/predicate.py`); it replaces an earlier one,
+        at once."""
         if not topics:
             raise BadInput("subscribe needs at least one topic")
         fresh = tuple(dict.fromkeys(check_topic(topic) for topic in topics))
+        rows = self._narrow(fresh, None if where is None else parse(where), now)
         self._wanted.update(fresh)
         self._beginning[ticket] = fresh
-        return self._out(self.stack.subscribe(fresh, ticket, now), now)
+        return self._out([*rows, *self.stack.subscribe(fresh, ticket, now)], now)
 
     def unsubscribe(self, topics: Sequence[str], ticket: str, now: int) -> list[Effect]:
         ending = tuple(dict.fromkeys(check_topic(topic) for topic in topics))
@@ -135,8 +146,26 @@ class Node:
         if unknown or not ending:
             raise BadInput(f"not subscribed: {', '.join(map(repr, unknown)) or 'no topic given'}")
         self._wanted.difference_update(ending)
+        self._narrow(ending, None, now)
         self._ending[ticket] = ending
         return self._out(self.stack.unsubscribe(ending, ticket, now), now)
+
+    def _narrow(self, topics: tuple[str, ...], where: Predicate | None, now: int) -> list[Effect]:
+        """Rows of the trace that this takes: a subscription by content is none to the table of
+        subscriptions, which is for those that must get everything."""
+        if where is None and self._narrowed.isdisjoint(topics):
+            return []
+        self.stack.narrow(topics, where)
+        if where is None:
+            self._narrowed.difference_update(topics)
+            return []
+        self._narrowed.update(topics)
+        rows: list[Effect] = [self._end(t, now) for t in topics if t in self._subscribed_from]
+        for topic in topics:
+            detail = f"{topic}: {where.text}"
+            row = {"at_us": now, "node": self.id, "kind": "filter", "detail": detail}
+            rows.append(Record("control", row))
+        return rows
 
     def close(self, now: int) -> list[Effect]:
         """Leave: ends with Done("close") once the layers have handed over what others need."""
@@ -181,7 +210,7 @@ class Node:
         """Rows of the subscriptions that begin or end with this ticket, if it is one of theirs."""
         rows: list[Effect] = []
         for topic in self._beginning.pop(ticket, ()):
-            if topic not in self._subscribed_from:
+            if topic not in self._subscribed_from and topic not in self._narrowed:
                 self._subscribed_from[topic] = now
                 rows.append(self._row(topic, now, None))
         for topic in self._ending.pop(ticket, ()):
@@ -320,6 +349,7 @@ class Node:
             published_us=event.published_us,
             delivered_us=now,
             stamp=event.stamp,
+            attributes=event.attributes,
         )
         self._position += 1
         out.append(Deliver(delivery))

@@ -17,6 +17,7 @@ from unisono.core.effects import (
 )
 from unisono.core.events import Control, Event, Status
 from unisono.core.layer import Effects, Layer
+from unisono.core.predicate import Predicate
 
 SEPARATOR = "|"  # between a layer's name and its own names of timers and tickets
 
@@ -66,6 +67,10 @@ class Stack:
 
     def unsubscribe(self, topics: Sequence[str], ticket: str | None, now: int) -> list[Effect]:
         return self._enter((Unsubscribe(tuple(topics), ticket),), now)
+
+    def narrow(self, topics: Sequence[str], where: Predicate | None) -> None:
+        for layer in self.layers:
+            layer.narrow(topics, where)
 
     def notify(self, event: Event, now: int) -> list[Effect]:
         """An event has come up from the event service."""

@@ -11,6 +11,7 @@ import msgspec
 
 from unisono.core.effects import Effect
 from unisono.core.events import Delivery
+from unisono.core.predicate import Attributes
 from unisono.errors import BusClosed
 from unisono.net.runtime import Runtime
 from unisono.qos.deadline import Deadline, Timeliness
@@ -114,17 +115,27 @@ class Bus:
         """Events that arrived and were not notified, by reason: duplicates and the like."""
         return self._runtime.node.ignored
 
-    async def publish(self, topic: str, payload: bytes) -> Receipt:
+    async def publish(
+        self, topic: str, payload: bytes, attributes: Attributes | None = None
+    ) -> Receipt:
         """Publish an event. Waits while too many are not yet acknowledged; drops nothing.
+
+        `attributes`: strings, numbers and bools by name, for subscriptions by content.
 
         Returns when the event is accepted; await the receipt to know that it is acknowledged.
         """
         self._check()
-        return Receipt(*await self._runtime.publish(topic, payload))
+        return Receipt(*await self._runtime.publish(topic, payload, attributes))
 
-    async def subscribe(self, *topics: str) -> None:
-        """Be notified of these topics. Returns when it is effective: later events arrive."""
-        await self._operation(lambda ticket, now: self._runtime.node.subscribe(topics, ticket, now))
+    async def subscribe(self, *topics: str, where: str | None = None) -> None:
+        """Be notified of these topics. Returns when it is effective: later events arrive.
+
+        `where`: only of events whose attributes match, such as "symbol == 'IBM' and change > 0.5";
+        it replaces what was asked for these topics before (docs/content.md).
+        """
+        await self._operation(
+            lambda ticket, now: self._runtime.node.subscribe(topics, ticket, now, where)
+        )
 
     async def unsubscribe(self, *topics: str) -> None:
         """Be notified of these topics no longer."""

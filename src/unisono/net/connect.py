@@ -29,7 +29,9 @@ from unisono.net.bus import Bus
 from unisono.net.capacity import free_processor
 from unisono.net.disk import Disk
 from unisono.net.runtime import Runtime
+from unisono.qos.content import Content
 from unisono.qos.deadline import PROFILES, Deadline, Goal
+from unisono.qos.fifo.options import Fifo
 from unisono.qos.membership import STORE_KEY, Membership
 from unisono.qos.reliable.options import Reliability
 from unisono.qos.total_order.adapt import Adapt
@@ -40,8 +42,8 @@ from unisono.trace.run import write_run
 from unisono.version import unisono_version
 
 SECOND = 1_000_000
-SUPPORTED = ("none", "total")
-PLANNED = ("fifo", "causal", "real-time")
+SUPPORTED = ("none", "fifo", "total")
+PLANNED = ("causal", "real-time")
 _ENVELOPE_BYTES = 1 << 16  # room for the stamp and the header in a frame
 _FLUSH_TRACE_S = 5.0
 _CONNECT_S = 5.0
@@ -58,6 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = {}  # likewise
     profile: Literal["D-1", "D-2", "D-3"] | None = None
     reliability: Reliability | None = None
+    fifo: Fifo | None = None
     buffer: Annotated[int, Meta(ge=0)] | None = None
     hold_s: Seconds = 10.0
     stamps: Literal["exact", "paper"] = "exact"
@@ -83,6 +86,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def covers(self, topic: str) -> bool:
         """Whether the topic is totally ordered."""
         return _chosen(self.order, topic) == "total"
+
+    def in_fifo(self, topic: str) -> bool:
+        """Whether the topic keeps the order of each publisher."""
+        return _chosen(self.order, topic) == "fifo"
 
     def recovers(self, topic: str) -> bool:
         """Whether lost packets of the topic are recovered."""
@@ -115,6 +122,7 @@ def connect(
     deadline_ms: float | Mapping[str, float] | None = None,
     profile: str | None = None,
     reliability: Reliability | None = None,
+    fifo: Fifo | None = None,
     manage: bool = True,
     trace: str | os.PathLike[str] | None = None,
     name: str | None = None,
@@ -131,9 +139,9 @@ def connect(
     ...`
 
     url         memory://name?delay_ms=&jitter_ms=  or  nats://host:port/space
-    order       "total" or "none" for all topics, or a mapping from topic patterns to these, first
-    match
-                first: {"orders.*": "total", "*": "none"}; topics without a match are not ordered.
+    order       "total", "fifo" (of each publisher, over all its topics with this order) or "none"
+                for all topics, or a mapping from topic patterns to these, first match first:
+                {"orders.*": "total", "*": "none"}; topics without a match are not ordered.
                 All processes of a bus must choose alike for a topic.
     buffer      how many events may wait to be put in order; None: no bound; 0: none, late ones are
     tagged
@@ -145,6 +153,7 @@ def connect(
                 or a mapping from topic patterns
     profile     "D-1", "D-2" or "D-3": deadlines of the Co-Flight system, instead of deadline_ms
     reliability a unisono.Reliability: redundancy, gossip, how long events are kept for others
+    fifo        a unisono.Fifo: which share of violations is allowed, how long to hold at most
     manage      host topic managers in this process; at least one process must
     trace       folder to record what the audit needs
     name        this node's name in the trace; a random suffix keeps it unique
@@ -192,6 +201,12 @@ def connect(
         if "reliable" not in options.delivery.values():
             raise Unsupported('reliability means nothing without delivery="reliable"; leave it out')
         options = msgspec.structs.replace(options, reliability=reliability)
+    if fifo is not None:
+        if not isinstance(fifo, Fifo):
+            raise BadInput(f"fifo is a unisono.Fifo, not {type(fifo).__name__}")
+        if "fifo" not in options.order.values():
+            raise Unsupported('fifo means nothing without order="fifo"; leave it out')
+        options = msgspec.structs.replace(options, fifo=fifo)
     if profile is not None and deadline_ms is not None:
         raise Unsupported("a profile says what the deadlines are; leave deadline_ms out")
     if not options.ordered:
@@ -203,7 +218,9 @@ def connect(
         useless += ["disk"] if disk is not None else []
         useless += ["found"] if not found else []
         if useless:
-            raise Unsupported(f'{", ".join(useless)} means nothing with order="none"; leave it out')
+            raise Unsupported(
+                f'{", ".join(useless)} means nothing without order="total"; leave it out'
+            )
     if buffer == 0 and hold_s is not None:
         raise Unsupported("hold_s with buffer=0: nothing is ever held; leave one of them out")
     if limits is not None and not isinstance(limits, Limits):
@@ -406,6 +423,10 @@ def _node(
                 limits=limits,
             )
         )
+    if "fifo" in options.order.values():
+        kept = lru_cache(1 << 16)(options.in_fifo)
+        layers.append((options.fifo or Fifo()).layer(node_id, kept, limits, life))
+    layers.insert(0, Content())
     if options.deadline_ms or options.profile is not None:
         layers.insert(0, Deadline(options.goals))
     frames: list[FrameLayer] = []
@@ -428,6 +449,8 @@ def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:
     promises = ["phantoms"]
     if options.ordered:
         promises += ["total-order", "topic-fifo", "duplicates"]
+    if set(options.order.values()) == {"fifo"} and "*" in options.order:
+        promises += ["fifo", "topic-fifo", "duplicates"]
     if options.ordered and options.stamps == "exact":
         promises.append("global-order")
     about = {

@@ -33,6 +33,7 @@ from unisono.core.effects import (
 from unisono.core.events import Delivery
 from unisono.core.limits import RESERVED
 from unisono.core.node import CLOSE, JOIN, Node
+from unisono.core.predicate import Attributes
 from unisono.ens.base import EventService
 from unisono.errors import BusClosed, EnvironmentLacks, NotAcknowledged, UnisonoError
 from unisono.net.bundle import bundles, frames_of
@@ -199,14 +200,16 @@ class Runtime:
             self._tickets[name] = future
         return future
 
-    async def publish(self, topic: str, payload: bytes) -> tuple[str, asyncio.Future[None]]:
+    async def publish(
+        self, topic: str, payload: bytes, attributes: Attributes | None = None
+    ) -> tuple[str, asyncio.Future[None]]:
         """Waits for room, then asks; the future is done when the publication is acknowledged."""
         while self.outstanding >= self.node.limits.outstanding:
             self._less_outstanding.clear()
             await self._less_outstanding.wait()
         if self.failure is not None:
             raise self.failure
-        event_id, effects = self.node.publish(topic, payload, self.now())
+        event_id, effects = self.node.publish(topic, payload, self.now(), attributes)
         acknowledged = self.ticket(event_id)
         self.outstanding += 1
         acknowledged.add_done_callback(self._one_less)

@@ -52,15 +52,17 @@ class TotalOrderCheck(Check):
         holders[node] = delivery.position
 
 
-class TopicFifoCheck(Check):
-    """A publisher's events on one topic are notified, untagged, in its publishing order."""
+class FifoCheck(Check):
+    """A publisher's events are notified, untagged, in its publishing order; with `by_topic`, those
+    on one topic."""
 
+    by_topic: bool = False
     _last: dict[tuple[str, str, str], tuple[int, str]] = {}
 
     def delivered(self, node: str, delivery: Delivery, seq: int) -> None:
         if delivery.status in (Status.OUT_OF_ORDER, Status.DUPLICATE):
             return
-        key = (node, delivery.publisher, delivery.topic)
+        key = (node, delivery.publisher, delivery.topic if self.by_topic else "")
         last, event = self._last.get(key, (0, ""))
         if seq < last:
             self.violated(
@@ -95,7 +97,8 @@ class Checks:
         self.deadlines.deadline_us = None if deadline_ms is None else deadline_ms * 1000
         self.total_order = TotalOrderCheck()
         self.global_order = GlobalOrderCheck()
-        self.topic_fifo = TopicFifoCheck()
+        self.fifo = FifoCheck()
+        self.topic_fifo = FifoCheck(by_topic=True)
         self.duplicates = Check()
         self.phantoms = Check()
         self.losses = Check()
@@ -128,6 +131,7 @@ class Checks:
             return
         self.total_order.delivered(node, delivery)
         self.global_order.delivered(node, delivery)
+        self.fifo.delivered(node, delivery, known[1])
         self.topic_fifo.delivered(node, delivery, known[1])
         self.deadlines.delivered(node, delivery, known[2])
 
@@ -197,6 +201,7 @@ class Checks:
         return {
             "total-order": self.total_order,
             "global-order": self.global_order,
+            "fifo": self.fifo,
             "topic-fifo": self.topic_fifo,
             "duplicates": self.duplicates,
             "phantoms": self.phantoms,

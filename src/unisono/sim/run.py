@@ -15,7 +15,9 @@ from unisono.core.events import Delivery
 from unisono.core.layer import Layer
 from unisono.core.limits import Limits
 from unisono.core.node import Node
+from unisono.qos.content import Content
 from unisono.qos.deadline import Deadline, Goal
+from unisono.qos.fifo.options import Fifo
 from unisono.qos.membership import STORE_KEY, Membership
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.order import TopicOrder
@@ -154,6 +156,9 @@ class _Run:
                     limits=limits,
                 )
             )
+        if scenario.order == "fifo":
+            layers.append((scenario.fifo or Fifo()).layer(name, limits=limits, life=life))
+        layers.insert(0, Content())
         if scenario.deadline_ms is not None:
             goal = Goal(scenario.deadline_ms, 1.0)
             layers.insert(0, Deadline(lambda topic: (goal,)))
@@ -304,7 +309,7 @@ class _Run:
                 return
             name = here[int(pick * len(here))]
             self.subscribers.remove(name)
-            if self.scenario.order != "none" or coin < 0.5:
+            if self.scenario.order == "total" or coin < 0.5:
                 self.world.close(name)
                 return
             for row in self.recorder.tables["subscriptions"]:

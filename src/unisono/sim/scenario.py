@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from unisono.errors import BadInput, Unsupported
+from unisono.qos.fifo.options import Fifo
 from unisono.qos.reliable.options import Reliability
 from unisono.qos.total_order.adapt import Adapt
 from unisono.sim.channels import Wan
@@ -69,7 +70,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
     nodes: Count = 20  # of the event service; publishers and subscribers are among them
     topics: Annotated[int, Meta(ge=1, le=10_000)] = 2
-    order: Literal["none", "total"] = "total"
+    order: Literal["none", "fifo", "total"] = "total"
+    fifo: Fifo | None = None  # how order = "fifo" is kept
     stamps: Literal["exact", "paper"] = "exact"
     buffer: int | Literal["unbounded"] = "unbounded"
     hold_s: Seconds | None = None  # time to live in the buffer; none: for ever
@@ -122,6 +124,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 "views",
                 "stuck",
             ]
+        if self.order == "fifo":
+            kept += ["fifo", "topic-fifo", "duplicates", "stuck"]
         if self.order == "total" and self.stamps == "exact":
             kept.append("global-order")  # printed stamps keep the order of two subscribers only
         if not self.loses_events:
@@ -148,9 +152,11 @@ def check_scenario(scenario: Scenario) -> Scenario:
     plain = Scenario(name=scenario.name)
     for option in ("stamps", "buffer", "hold_s", "replicas", "adapt", "chaos"):
         given = getattr(scenario, option) != getattr(plain, option)
-        if scenario.order == "none" and given:
-            raise Unsupported(f'{option} means nothing with order = "none"; leave it out')
-    if scenario.order == "none" and scenario.members != Members():
+        if scenario.order != "total" and given:
+            raise Unsupported(f'{option} means nothing without order = "total"; leave it out')
+    if scenario.order != "fifo" and scenario.fifo is not None:
+        raise Unsupported('[fifo] means nothing without order = "fifo"; leave it out')
+    if scenario.order != "total" and scenario.members != Members():
         raise Unsupported('members come and go only with order = "total"')
     waits = scenario.order == "total" and scenario.hold_s is None and scenario.buffer != 0
     if scenario.loses_events and waits:

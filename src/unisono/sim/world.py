@@ -24,6 +24,7 @@ from unisono.core.effects import (
 from unisono.core.entropy import stream
 from unisono.core.events import Delivery
 from unisono.core.node import CLOSE, FRAME_TIMER, Node
+from unisono.core.predicate import Attributes
 from unisono.sim.channels import Links, Wan
 from unisono.sim.losses import Losses
 from unisono.sim.service import TreeService
@@ -106,9 +107,11 @@ class World:
         if node is not None:
             self._left[node_id] = node
 
-    def publish(self, node_id: str, topic: str, payload: bytes) -> str:
+    def publish(
+        self, node_id: str, topic: str, payload: bytes, attributes: Attributes | None = None
+    ) -> str:
         node = self.nodes[node_id]
-        event_id, effects = node.publish(topic, payload, self._local(node_id))
+        event_id, effects = node.publish(topic, payload, self._local(node_id), attributes)
         self.pending[f"{node_id}:{event_id}"] = self.now
         self._observer.published(
             node_id, event_id, topic, int(event_id.rpartition("-")[2]), self.now
@@ -116,9 +119,11 @@ class World:
         self._carry(node, effects)
         return event_id
 
-    def subscribe(self, node_id: str, topics: Sequence[str], ticket: str) -> None:
+    def subscribe(
+        self, node_id: str, topics: Sequence[str], ticket: str, where: str | None = None
+    ) -> None:
         node = self.nodes[node_id]
-        effects = node.subscribe(topics, ticket, self._local(node_id))
+        effects = node.subscribe(topics, ticket, self._local(node_id), where)
         self.pending[f"{node_id}:{ticket}"] = self.now
         self._carry(node, effects)
 

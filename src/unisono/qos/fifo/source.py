@@ -1,0 +1,168 @@
+"""One publisher's events at a receiver: what is next, what is held, what was passed over."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from unisono.core.events import LIFE_BITS, Event, Past, Status, first_of
+from unisono.qos.fifo.options import Fifo
+from unisono.qos.fifo.spread import Spread
+
+PASSED_RANGES = 1024  # of numbers that are still welcome; the oldest are forgotten
+
+# Whether an event of this topic and summary may be for this receiver.
+MayWant = Callable[[str, bytes], bool]
+
+
+class Held(NamedTuple):
+    """An event that came before its predecessor."""
+
+    event: Event
+    since_us: int
+    until_us: int
+    awaits: int  # the latest missing number that may be for this receiver
+
+
+class Source:
+    """All memory of one publisher: `window` samples, `buffer` held events, `PASSED_RANGES`."""
+
+    __slots__ = (
+        "_arrived_us",
+        "_departed_us",
+        "_hold_us",
+        "_numbers",
+        "_options",
+        "_passed_from",
+        "_passed_until",
+        "_started",
+        "held",
+        "next",
+        "spread",
+        "told",
+    )
+
+    def __init__(self, options: Fifo) -> None:
+        self._options = options
+        self._hold_us = round(options.hold_ms * 1000)
+        self._started = False
+        self._arrived_us = self._departed_us = 0
+        self._passed_from: list[int] = []  # ranges, rising and apart: first number ...
+        self._passed_until: list[int] = []  # ... and the one after the last
+        self.next = 0  # every number before is notified or passed over
+        self.held: dict[int, Held] = {}  # by number, in the order of arrival
+        self._numbers: list[int] = []  # of these; a heap
+        self.spread = Spread(options)
+        self.told = True  # what was last said about the fit of the model
+
+    def arrive(
+        self, event: Event, past: Past, may_want: MayWant, now: int
+    ) -> list[tuple[Event, Status]] | None:
+        """An event has come: what to notify now. None: it is a duplicate."""
+        number = past.number
+        if not self._started:
+            self._started = True
+            self.next = first_of(number >> LIFE_BITS) + 1
+            self._pass_to(number)  # whatever came before is over, or comes too late
+        elif number < self.next:
+            if not self._take_back(number):
+                return None
+            self._sample(event, now)
+            return [(event, Status.OUT_OF_ORDER)]
+        elif number in self.held:
+            return None
+        else:
+            self._sample(event, now)
+        self._arrived_us, self._departed_us = now, event.published_us
+        if number == self.next and not self.held:  # the usual case
+            self.next = number + 1
+            return [(event, Status.IN_ORDER)]
+        out: list[tuple[Event, Status]] = []
+        if number >> LIFE_BITS > self.next >> LIFE_BITS:  # the publisher has begun anew
+            out = self._let_all_go()
+            self._pass_to(first_of(number >> LIFE_BITS) + 1)
+        awaits, delta_us = self._missing(past, may_want)
+        until = now + (self.spread.latch_us(delta_us) if awaits >= self.next else 0)
+        self.held[number] = Held(event, now, until, awaits)
+        heappush(self._numbers, number)
+        out += self.release(now)
+        while len(self.held) > self._options.buffer:
+            out.append(self._go(Status.GAP_SKIPPED))
+            out += self.release(now)
+        return out
+
+    def _sample(self, event: Event, now: int) -> None:
+        """Events that arrive one after the other are compared, whatever their numbers."""
+        took = now - self._arrived_us
+        self.spread.add(took - (event.published_us - self._departed_us))
+        self._arrived_us, self._departed_us = now, event.published_us
+
+    def _missing(self, past: Past, may_want: MayWant) -> tuple[int, int]:
+        """The latest number that is missing and may be for us, and how long before this event it
+        departed; -1 if there is none. What the record does not tell may be for us."""
+        number, age = past.number - 1, past.since_us
+        for before in past.record:
+            if number < self.next:
+                return -1, 0
+            if number not in self.held and may_want(before.topic, before.summary):
+                return number, age
+            number -= 1
+            age += before.since_us
+        while number >= self.next:
+            if number not in self.held:
+                return number, age
+            number -= 1
+        return -1, 0
+
+    def release(self, now: int) -> list[tuple[Event, Status]]:
+        """What need not wait any longer, in order."""
+        out: list[tuple[Event, Status]] = []
+        while self.held:
+            number = self._numbers[0]
+            if number == self.next or self.held[number].awaits < self.next:
+                out.append(self._go(Status.IN_ORDER))
+            elif self.due_us() <= now:
+                out.append(self._go(Status.GAP_SKIPPED))
+            else:
+                break
+        return out
+
+    def due_us(self) -> int:
+        """When the first held event goes: its latch is over, or another has waited for long."""
+        first = self.held[self._numbers[0]]
+        longest = next(iter(self.held.values()))
+        return min(first.until_us, longest.since_us + self._hold_us)
+
+    def _go(self, status: Status) -> tuple[Event, Status]:
+        """Let the first held event go."""
+        number = heappop(self._numbers)
+        event = self.held.pop(number).event
+        self._pass_to(number)
+        self.next = number + 1
+        return event, status
+
+    def _let_all_go(self) -> list[tuple[Event, Status]]:
+        return [self._go(Status.GAP_SKIPPED) for _ in range(len(self.held))]
+
+    def _pass_to(self, number: int) -> None:
+        """Numbers before this one are passed over; if one still comes, it is out of order."""
+        if number <= self.next:
+            return
+        self._passed_from.append(self.next)
+        self._passed_until.append(number)
+        self.next = number
+        if len(self._passed_from) > PASSED_RANGES:
+            del self._passed_from[0], self._passed_until[0]
+
+    def _take_back(self, number: int) -> bool:
+        """True if this number was passed over: it is no longer."""
+        at = bisect_right(self._passed_from, number) - 1
+        if at < 0 or number >= self._passed_until[at]:
+            return False
+        begin, end = self._passed_from[at], self._passed_until[at]
+        ranges = [r for r in ((begin, number), (number + 1, end)) if r[0] < r[1]]
+        self._passed_from[at : at + 1] = [first for first, _ in ranges]
+        self._passed_until[at : at + 1] = [last for _, last in ranges]
+        return True
