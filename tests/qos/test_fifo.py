@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from math import expm1
 from random import Random
 from typing import Any
 
@@ -175,23 +176,38 @@ def test_the_hold_follows_the_latest_that_is_missing() -> None:
     receiver.arrive(events[2], 107 * MS)  # a difference of 4 ms
     receiver.arrive(events[5], 122 * MS)  # and of -2 ms
     scale = (4 + 2) * MS / 3
-    wanted = latch(0.05, 10 * MS, scale)
+    wanted = 2 * scale * expm1(latch(0.05, 10 * MS, scale) / scale / 2)  # of two samples
     (held,) = receiver.layer.sources["p"].held.values()
     assert held.awaits == 3
     assert held.until_us - held.since_us == round(wanted)
 
 
-def test_a_late_joiner_begins_with_what_comes_first() -> None:
+def test_a_late_joiner_waits_once_for_what_may_be_on_its_way() -> None:
+    """The record tells of earlier events; whether they are over, nobody knows."""
     publisher, receiver = Publisher(STATIC), Receiver(STATIC)
     events = [publisher.event(at) for at in range(6)]
     receiver.arrive(events[3], 1000)
-    receiver.arrive(events[2], 1001)
-    receiver.arrive(events[4], 1002)
+    receiver.arrive(events[4], 1001)
+    receiver.until(1000 + 100 * MS)
+    receiver.arrive(events[2], 200 * MS)
+    receiver.arrive(events[5], 200 * MS)
     assert receiver.seen == [
-        (4, Status.IN_ORDER),
-        (3, Status.OUT_OF_ORDER),
+        (4, Status.GAP_SKIPPED),
         (5, Status.IN_ORDER),
+        (3, Status.OUT_OF_ORDER),
+        (6, Status.IN_ORDER),
     ]
+
+
+def test_before_anything_is_measured_the_hold_is_a_fixed_one() -> None:
+    options = Fifo(first_ms=70)
+    publisher, receiver = Publisher(options), Receiver(options)
+    one, two = publisher.event(0), publisher.event(10)
+    receiver.arrive(two, 1000)
+    receiver.until(1000 + 70 * MS - 1)
+    assert receiver.seen == []
+    receiver.arrive(one, 1000 + 70 * MS - 1)
+    assert receiver.seen == [(1, Status.IN_ORDER), (2, Status.IN_ORDER)]
 
 
 def test_a_publisher_that_begins_anew_is_followed() -> None:
@@ -312,6 +328,38 @@ def test_what_does_not_fit_is_said_and_held_by_the_safe_rule() -> None:
     assert not spread.fits
     assert any("do not follow the model" in text for text in receiver.troubles)
     assert spread.latch_us(0) > latch(0.05, 0, spread.scale_us)
+
+
+@pytest.mark.parametrize(("violation", "most"), [(0.05, 0.055), (0.005, 0.007)])
+def test_of_the_gaps_seen_so_many_end_in_a_violation(violation: float, most: float) -> None:
+    """Though the scale is an estimate from 25 samples, and another one each time."""
+    rng = Random(5)
+
+    def difference() -> float:
+        return sum(rng.expovariate(1e-4) - rng.expovariate(1e-4) for _ in range(2))
+
+    chosen = Fifo(violation=violation)
+    seen = violated = 0
+    for _ in range(1500):
+        spread = Spread(chosen)
+        for _ in range(25):
+            spread.add(round(difference()))
+        delta = rng.randrange(20_000)
+        held = spread.latch_us(delta)
+        for _ in range(100):
+            late = difference()
+            seen += late > delta
+            violated += late > delta + held
+    assert violated / seen <= most
+
+
+def test_what_is_not_told_of_and_would_be_far_too_late_is_for_others() -> None:
+    spread = Spread(Fifo())
+    for _ in range(25):
+        spread.add(1500)  # b = 1 ms
+    assert spread.latch_us(20_000) > 0
+    assert spread.latch_us(20_000, told=False) == 0
+    assert spread.latch_us(2_000, told=False) == spread.latch_us(2_000)
 
 
 # Properties, over any arrivals.

@@ -8,6 +8,7 @@ different paths. Messages to one node (inbox topics) take the direct link betwee
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from unisono.core.entropy import digest, stream
 from unisono.core.events import EVERYONE, INBOX
@@ -20,6 +21,18 @@ from unisono.sim.weather import Weather
 At = Callable[[int, Callable[[int], None]], None]
 # A frame reaches a node.
 Reach = Callable[[str, str, bytes, int], None]
+
+
+class Service(Protocol):
+    """An event service of the simulator."""
+
+    def subscribe(self, node: str, topic: str) -> None: ...
+
+    def unsubscribe(self, node: str, topic: str) -> None: ...
+
+    def forget(self, node: str) -> None: ...
+
+    def publish(self, source: str, topic: str, frame: bytes, now: int) -> None: ...
 
 
 class TreeService:

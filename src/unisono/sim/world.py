@@ -27,7 +27,7 @@ from unisono.core.node import CLOSE, FRAME_TIMER, Node
 from unisono.core.predicate import Attributes
 from unisono.sim.channels import Links, Wan
 from unisono.sim.losses import Losses
-from unisono.sim.service import TreeService
+from unisono.sim.service import At, Reach, Service, TreeService
 from unisono.sim.weather import Weather
 from unisono.trace.memory import Recorder
 
@@ -53,6 +53,7 @@ class World:
         weather: Weather | None = None,
         only_messages: bool = False,
         losses: Losses | None = None,
+        service: Callable[[At, Reach], Service] | None = None,
     ) -> None:
         self.now = 0
         self.nodes: dict[str, Node] = {}
@@ -70,8 +71,12 @@ class World:
         self.weather = weather or Weather()
         self._paused: dict[str, int] = {}  # node -> until when
         self._torn: dict[str, float] = {}  # nodes that crash in the middle of what they do next
-        self._service = TreeService(
-            names, links, seed, self.at, self._reach, self.weather, only_messages, losses
+        self._service: Service = (
+            service(self.at, self._reach)
+            if service is not None
+            else TreeService(
+                names, links, seed, self.at, self._reach, self.weather, only_messages, losses
+            )
         )
 
     # Time.

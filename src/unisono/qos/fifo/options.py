@@ -23,6 +23,7 @@ class Fifo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     rule: Literal["conditional", "paper", "chebyshev", "static"] = "conditional"
     latch_ms: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # of "static"
     window: Annotated[int, Meta(ge=2, le=10_000)] = 25  # differences of delays that count
+    first_ms: Annotated[float, Meta(ge=0, le=1e6)] = 250.0  # held before anything is measured
     hold_ms: Annotated[float, Meta(gt=0, le=1e6)] = 2000.0  # no event is held longer
     buffer: Annotated[int, Meta(ge=1, le=1 << 20)] = 4096  # events held of one publisher
 

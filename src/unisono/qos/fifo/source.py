@@ -65,7 +65,8 @@ class Source:
         if not self._started:
             self._started = True
             self.next = first_of(number >> LIFE_BITS) + 1
-            self._pass_to(number)  # whatever came before is over, or comes too late
+            # of what is not told of, nobody knows whether it is over
+            self._pass_to(number - max(1, len(past.record)))
         elif number < self.next:
             if not self._take_back(number):
                 return None
@@ -83,8 +84,8 @@ class Source:
         if number >> LIFE_BITS > self.next >> LIFE_BITS:  # the publisher has begun anew
             out = self._let_all_go()
             self._pass_to(first_of(number >> LIFE_BITS) + 1)
-        awaits, delta_us = self._missing(past, may_want)
-        until = now + (self.spread.latch_us(delta_us) if awaits >= self.next else 0)
+        awaits, delta_us, told = self._missing(past, may_want)
+        until = now + (self.spread.latch_us(delta_us, told) if awaits >= self.next else 0)
         self.held[number] = Held(event, now, until, awaits)
         heappush(self._numbers, number)
         out += self.release(now)
@@ -99,22 +100,22 @@ class Source:
         self.spread.add(took - (event.published_us - self._departed_us))
         self._arrived_us, self._departed_us = now, event.published_us
 
-    def _missing(self, past: Past, may_want: MayWant) -> tuple[int, int]:
-        """The latest number that is missing and may be for us, and how long before this event it
-        departed; -1 if there is none. What the record does not tell may be for us."""
+    def _missing(self, past: Past, may_want: MayWant) -> tuple[int, int, bool]:
+        """The latest number that is missing and may be for us, -1 if there is none; how long before
+        this event it departed, at least; and whether the record tells of it."""
         number, age = past.number - 1, past.since_us
         for before in past.record:
             if number < self.next:
-                return -1, 0
+                return -1, 0, True
             if number not in self.held and may_want(before.topic, before.summary):
-                return number, age
+                return number, age, True
             number -= 1
             age += before.since_us
         while number >= self.next:
             if number not in self.held:
-                return number, age
+                return number, age, False
             number -= 1
-        return -1, 0
+        return -1, 0, False
 
     def release(self, now: int) -> list[tuple[Event, Status]]:
         """What need not wait any longer, in order."""

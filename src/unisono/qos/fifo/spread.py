@@ -8,15 +8,16 @@ whole microseconds, so sums stay exact as samples come and go.
 from __future__ import annotations
 
 from collections import deque
-from math import sqrt
+from math import expm1, sqrt
 
-from unisono.models.latch import cantelli, latch, quantile
+from unisono.models.latch import cantelli, latch, quantile, tail
 from unisono.qos.fifo.options import Fifo
 
 _WATCHED = 200  # samples over which the fit is judged
 _FEWEST = 10  # samples without which nothing is judged
 _FAR = quantile(0.95, 1.0)  # scales: a tenth of all samples is further away from 0
-_EXPECTED, _TOO_MANY = 0.10, 0.20  # of the samples; more than the latter: the model does not fit
+_TOO_MANY = 0.20  # of the samples: twice as many as the model allows for
+_UNLIKELY = 0.01  # of the allowed violations: what would have to be so late is for others
 
 
 class Spread:
@@ -65,15 +66,26 @@ class Spread:
         seen = len(self._watched)
         return seen < _WATCHED // 2 or self._far <= _TOO_MANY * seen
 
-    def latch_us(self, delta_us: int) -> int:
-        """How long to hold an event that departed this long after the one that is missing."""
-        options = self._options
+    def latch_us(self, delta_us: int, told: bool = True) -> int:
+        """How long to hold an event that departed this long after the one that is missing. If
+        nobody told of that one: it may just as well not be for us."""
+        options, count = self._options, len(self._samples)
         if options.rule == "static":
             assert options.latch_ms is not None
             held = options.latch_ms * 1000
+        elif not count:
+            held = options.first_ms * 1000
         elif options.rule == "chebyshev" or not self.fits:
-            deviation = sqrt(self._squares / len(self._samples)) if self._samples else 0.0
-            held = cantelli(options.violation, deviation) - delta_us
+            held = cantelli(options.violation, sqrt(self._squares / count)) - delta_us
         else:
             held = latch(options.violation, delta_us, self.scale_us, options.rule)
+            if options.rule == "conditional" and held:
+                late = told or tail(delta_us, self.scale_us) > _UNLIKELY * options.violation
+                held = self._stretched(held, count) if late else 0.0
         return min(max(0, round(held)), self._bound)
+
+    def _stretched(self, held: float, count: int) -> float:
+        """The scale is an estimate, from a few samples: a tail that is exponential, of a scale that
+        is known so well, falls like (1 + x / n)^-n. So the promise is kept on average."""
+        scale = self.scale_us
+        return scale * count * expm1(held / (scale * count))

@@ -30,4 +30,9 @@ Reliable delivery:
     sending.py      what they send
     gossip.py       the event loop: the rules of `qos/reliable/layer.py`
     delivery.py     a run, from a plan to who got what and when
+
+FIFO:
+
+    brokers.py      a network of brokers that match in parallel
+    latches.py      the rules of `qos/fifo/`, over what arrives
 """
