@@ -43,6 +43,7 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
 
     released_us: Longs
     status: Ints
+    latch_us: Longs  # that it was given; 0 where it showed no gap
 
 
 def arrivals(plan: Plan, got: Deliveries) -> Arrivals:
@@ -81,6 +82,7 @@ def replay(came: Arrivals, options: Fifo) -> Released:
     released = Released(
         released_us=np.zeros(came.number.size, np.int64),
         status=np.zeros(came.number.size, np.int32),
+        latch_us=np.zeros(came.number.size, np.int64),
     )
     most = options.buffer + 2
     room = int(np.diff(came.pair_start).max(initial=0)) + 2
@@ -98,6 +100,7 @@ def replay(came: Arrivals, options: Fifo) -> Released:
         options.violation,
         released.released_us,
         released.status,
+        released.latch_us,
         np.zeros(options.window + 1, np.int64),
         np.zeros(_WATCHED + 1, np.int64),
         np.zeros((min(most, room), 4), np.int64),
@@ -126,6 +129,7 @@ def _replay(
     violation: float,
     released_us: Longs,
     status: Ints,
+    latch_us: Longs,
     samples: Longs,
     watched: Longs,
     held: Longs,
@@ -200,9 +204,10 @@ def _replay(
             if awaits >= expected:
                 fits = seen < _WATCHED // 2 or fars <= _TOO_MANY * seen
                 delta = max(departed - since, 0)
-                until = now + _latch(
+                latch_us[at] = _latch(
                     options, violation, delta, told, count, absolute, squares, fits
                 )
+                until = now + int(latch_us[at])
             waiting = _hold(number, held, waiting, at, now, until, awaits)
             while waiting:
                 if _ready(number, held, expected):
