@@ -9,7 +9,7 @@ from typing import Any
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks
 
-BENCHMARKS = ("audit", "coding", "delivery", "order", "sim")
+BENCHMARKS = ("audit", "coding", "delivery", "fifo", "order", "sim")
 # Options that mean something to one benchmark only.
 OPTIONS = {"rows": "audit", "folder": "audit", "master": "audit"} | dict.fromkeys(
     ("bus", "topics", "subscribers"), "order"
@@ -43,6 +43,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
         "audit": _audit,
         "coding": _coding,
         "delivery": _delivery,
+        "fifo": _fifo,
         "order": _order,
         "sim": _sim,
     }
@@ -83,6 +84,20 @@ def _delivery(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
     result = delivery.run(args.runs or delivery.RUNS, ui.remark)
     for name, figures in result["delivery"]["runs"].items():
         ui.show(f"{name}: {figures['s']} s (at most {figures['s_max']:g})")
+    return result
+
+
+def _fifo(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
+    from unisono.bench import fifo
+
+    result = fifo.run(args.runs or fifo.RUNS, ui.remark)
+    figures = result["fifo"]
+    ui.show(
+        f"in order: {figures['in_order_us']} us (at most {fifo.IN_ORDER_MAX_US:g}), "
+        f"{figures['ratio_in_order']} times a heap; held: {figures['held_us']} us (at most "
+        f"{fifo.HELD_MAX_US:g}); publishing: {figures['publish_us']} us; "
+        f"{figures['bytes_per_publisher']} bytes per publisher"
+    )
     return result
 
 
