@@ -4,7 +4,8 @@ In-order messages: publishing and receiving them through the layer, with the est
 a record of 25. Held ones: every other message comes before its predecessor, which the estimate has
 to decide on; a held message's cost is that of a pair less that of one in order. The peer is a
 heap by sequence number, without statuses, bounds, samples or latches. Medians of several runs in
-which all take turns, in processor time. Memory: what a receiver keeps of one publisher.
+which all take turns, in processor time. Memory: what a receiver keeps of one publisher. And, told,
+not judged: how many violations are left where parallel workers reorder messages (`reordering.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from unisono.bench import reordering
 from unisono.bench.machine import machine
 from unisono.core.effects import Notify, Publish
 from unisono.core.events import Event, Status
+from unisono.errors import EnvironmentLacks
 from unisono.qos.fifo.layer import ProbabilisticFifo
 from unisono.qos.fifo.options import Fifo
 
@@ -30,8 +33,14 @@ IN_ORDER_MAX_US, HELD_MAX_US = 5.0, 15.0
 _SPACING_US, _DELAY_US = 1000, 5000
 
 
-def run(runs: int, remark: Callable[[str], None], messages: int = MESSAGES) -> dict[str, Any]:
-    """Measure everything; the JSON object of the command."""
+def run(
+    runs: int,
+    remark: Callable[[str], None],
+    messages: int = MESSAGES,
+    real: tuple[int, float] = (reordering.MESSAGES, reordering.RATE_PER_S),
+) -> dict[str, Any]:
+    """Measure everything; the JSON object of the command. `real`: messages on NATS, and how many
+    a second."""
     plain = [Event(f"p-{n}", "t", b"", "p", n, n * _SPACING_US) for n in range(1, messages + 1)]
     events = _numbered(plain)
     swapped = [events[index ^ 1] for index in range(messages)]
@@ -50,6 +59,11 @@ def run(runs: int, remark: Callable[[str], None], messages: int = MESSAGES) -> d
     in_order = found["in_order"]
     held = found["pair"] - in_order
     remark(f"{in_order:.2f} us per message in order, {held:.2f} us per held one")
+    remark("parallel workers on NATS ...")
+    try:
+        nats: dict[str, Any] | str = reordering.measure(*real)
+    except EnvironmentLacks as error:
+        nats = f"not measured: {error}"
     result = {
         "messages": messages,
         "publish_us": round(found["publish"], 2),
@@ -59,6 +73,7 @@ def run(runs: int, remark: Callable[[str], None], messages: int = MESSAGES) -> d
         "heap_held_us": round(found["heap_pair"] - found["heap_in_order"], 2),
         "ratio_in_order": round(in_order / found["heap_in_order"], 1),
         "bytes_per_publisher": _memory(),
+        "nats": nats,
         "targets": {"in_order_us_max": IN_ORDER_MAX_US, "held_us_max": HELD_MAX_US},
         "met": in_order <= IN_ORDER_MAX_US and held <= HELD_MAX_US,
     }

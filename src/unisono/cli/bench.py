@@ -98,6 +98,15 @@ def _fifo(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
         f"{fifo.HELD_MAX_US:g}); publishing: {figures['publish_us']} us; "
         f"{figures['bytes_per_publisher']} bytes per publisher"
     )
+    nats = figures["nats"]
+    if isinstance(nats, str):
+        ui.show(nats)
+    else:
+        ui.show(
+            f"{nats['workers']} workers on NATS, {nats['rate_per_s']:g} messages a second: "
+            f"{nats['violations_bare']} violations in {nats['messages']} bare, "
+            f"{nats['violations']} with the layer, {nats['extra_ms']} ms extra"
+        )
     return result
 
 
