@@ -229,6 +229,17 @@ def test_a_publisher_that_begins_anew_is_followed() -> None:
     ]
 
 
+def test_numbers_go_on_over_the_end_of_a_life() -> None:
+    """After 2^32 events the next number is one that a new life would begin with."""
+    publisher, receiver = Publisher(STATIC), Receiver(STATIC)
+    publisher.layer._number = publisher.seq = first_of(1) - 4
+    events = [publisher.event(at) for at in range(8)]
+    for place in (0, 1, 2, 3, 5, 4, 7, 6):
+        receiver.arrive(events[place], 1000 + place)
+    receiver.until(10**9)
+    assert [event.seq for _, event, _ in receiver.notified] == [event.seq for event in events]
+
+
 def test_a_step_of_the_publishers_clock_is_one_large_difference() -> None:
     options = Fifo(hold_ms=50)
     publisher, receiver = Publisher(options), Receiver(options)

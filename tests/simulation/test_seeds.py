@@ -75,6 +75,11 @@ def test_lost_packets_are_recovered(name: str) -> None:
     check(f"reliable/{name}", range(RELIABLE[name]))
 
 
+def test_filters_leave_out_what_does_not_match_and_nothing_else() -> None:
+    check("content-total", range(20))
+    check("content-fifo", range(20), untagged=False)
+
+
 @pytest.mark.parametrize("name", ["reordered", "everything"])
 def test_each_publishers_order_is_kept_or_tagged(name: str) -> None:
     check(f"fifo/{name}", range(15), untagged=False)

@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from unisono.core.effects import Notify
-from unisono.core.events import Event, Status
+from unisono.core.events import Event, Past, Status
 from unisono.qos import membership
+from unisono.qos.content import Content
+from unisono.qos.fifo.source import MayWant, Source
 from unisono.qos.total_order import messages as msg
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.manager import TopicManager
@@ -244,7 +246,39 @@ def does_not_catch_up(patch: Patch) -> None:
     patch.setattr(Subscriber, "related", related)
 
 
+def calls_the_late_in_order(patch: Patch) -> None:
+    arrive = Source.arrive
+
+    def bad(self: Any, event: Event, past: Past, may_want: MayWant, now: int) -> Any:
+        found = arrive(self, event, past, may_want, now)
+        return found and [(one, Status.IN_ORDER) for one, _ in found]
+
+    patch.setattr(Source, "arrive", bad)
+
+
+def drops_the_late(patch: Patch) -> None:
+    patch.setattr(Source, "_take_back", lambda self, number: False)
+
+
+def filters_nothing(patch: Patch) -> None:
+    patch.setattr(Content, "narrow", lambda self, topics, where: None)
+
+
+def filters_below_the_order(patch: Patch) -> None:
+    """What is left out never reaches the order: it looks like a gap."""
+    notify = TotalOrder.notify
+
+    def bad(self: Any, event: Event, status: Status, now: int) -> Any:
+        if event.attributes and event.attributes["kind"] == "a":
+            return ()
+        return notify(self, event, status, now)
+
+    patch.setattr(TotalOrder, "notify", bad)
+
+
 PARTIAL = _scenario("partial-subscriptions")
+REORDERED = _scenario("fifo/reordered")
+BY_CONTENT = _scenario("content-total")
 CHANGING = _scenario("changing-subscriptions")
 MEMBERS = _scenario("members-come-and-go")
 SWAPS = _scenario("total-order/swaps")
@@ -278,6 +312,10 @@ BUGS = {
     "takes requests as they come": Bug(
         takes_requests_as_they_come, UNORDERED_LINKS, {"topic-fifo"}
     ),
+    "calls the late in order": Bug(calls_the_late_in_order, REORDERED, {"fifo"}),
+    "drops the late": Bug(drops_the_late, REORDERED, {"losses"}),
+    "filters nothing": Bug(filters_nothing, BY_CONTENT, {"content"}),
+    "filters below the order": Bug(filters_below_the_order, BY_CONTENT, {"content", "losses"}),
     "delivers twice": Bug(delivers_twice, PARTIAL, {"duplicates"}),
     "swallows one in ten": Bug(swallows_one_in_ten, PARTIAL, {"losses"}),
     "makes events up": Bug(makes_events_up, PARTIAL, {"phantoms"}),

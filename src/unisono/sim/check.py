@@ -6,7 +6,7 @@ Each returns a verdict with the first violation as its witness.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from unisono.core.events import Delivery, Status
@@ -89,6 +89,22 @@ class DeadlineCheck(Check):
             self.violated({"subscriber": node, "event": delivery.id, "took_us": took})
 
 
+class ContentCheck(Check):
+    """A subscriber with a predicate is notified of exactly the events that match it."""
+
+    _wanted: dict[str, set[str]] = {}  # subscriber -> events
+
+    def wanted(self, node: str, event: str) -> None:
+        self._wanted.setdefault(node, set()).add(event)
+
+    def finish(self, delivered: Mapping[str, set[str]], filtered: Iterable[str]) -> None:
+        for node in filtered:
+            wanted, came = self._wanted.get(node, set()), delivered.get(node, set())
+            for event in sorted(wanted ^ came):
+                kind = "missing" if event in wanted else "not wanted"
+                self.violated({"subscriber": node, "event": event, "kind": kind})
+
+
 class Checks:
     """All checkers of a run; an observer of the world."""
 
@@ -106,6 +122,7 @@ class Checks:
         self.copies = Check()
         self.views = Check()
         self.stuck = Check()
+        self.content = ContentCheck()
         self.events = 0
         self.deliveries = 0
         self.tagged = 0
@@ -211,4 +228,5 @@ class Checks:
             "views": self.views,
             "stuck": self.stuck,
             "deadlines": self.deadlines,
+            "content": self.content,
         }

@@ -15,6 +15,7 @@ from unisono.core.events import Delivery
 from unisono.core.layer import Layer
 from unisono.core.limits import Limits
 from unisono.core.node import Node
+from unisono.core.predicate import parse
 from unisono.qos.content import Content
 from unisono.qos.deadline import Deadline, Goal
 from unisono.qos.fifo.options import Fifo
@@ -114,6 +115,7 @@ class _Run:
                 name: PatternDetector(scenario.subscribers.pattern) for name in self.subscribers
             }
         self.held: dict[str, set[str]] = {}
+        self.filtered: list[str] = []  # subscribers with a predicate
         self._down: dict[str, str] = {}  # crashed nodes that will come back
         self._reborn: set[str] = set()
         self._tickets = 0
@@ -217,7 +219,12 @@ class _Run:
         least, most = self.scenario.subscribers.least, self.scenario.subscribers.most
         topics = names if not most else rng.sample(names, rng.randint(max(least, 1), most))
         self.held[name] = set(topics)
-        self.world.subscribe(name, topics, self.ticket())
+        where = self.scenario.subscribers.where
+        if where and len(self.held) % 2:
+            self.filtered.append(name)
+            self.world.subscribe(name, topics, self.ticket(), where)
+        else:
+            self.world.subscribe(name, topics, self.ticket())
 
     def _plan_publications(self, start: int) -> None:
         publishers = self.scenario.publishers
@@ -249,9 +256,16 @@ class _Run:
         return rng.choices(popular, [1 / (rank + 1) ** 2 for rank in range(len(popular))])[0]
 
     def _publish_at(self, at: int, name: str, topic: str, payload: bytes) -> None:
+        attributes = {"kind": chr(payload[0])} if self.scenario.publishers.kinds else None
+
         def publish(now: int) -> None:
-            if name in self.world.nodes:
-                self.world.publish(name, topic, payload)
+            if name not in self.world.nodes:
+                return
+            event = self.world.publish(name, topic, payload, attributes)
+            for subscriber in self.filtered:
+                wanted = parse(self.scenario.subscribers.where).matches(attributes or {})
+                if wanted and topic in self.held[subscriber]:
+                    self.checks.content.wanted(subscriber, event)
 
         self.world.at(at, publish)
 
@@ -491,6 +505,7 @@ class _Run:
             settle_us,
             round(self.chaos.clock_step_s * 2 * SECOND),
         )
+        checks.content.finish(checks.delivered_ids, self.filtered)
         checks.compare_copies(self._copies())
         checks.compare_views(self.recorder.tables["control"])
         results = checks.results()

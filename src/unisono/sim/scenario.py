@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from unisono.core.predicate import parse
 from unisono.errors import BadInput, Unsupported
 from unisono.qos.fifo.options import Fifo
 from unisono.qos.reliable.options import Reliability
@@ -24,6 +25,7 @@ ONLINE = (
     "views",
     "stuck",
     "deadlines",
+    "content",
 )  # checks of a run that its trace does not allow
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1e6)]
@@ -38,7 +40,7 @@ class Publishers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     topics: Literal["own", "any", "shifting"] = "own"
     spacing: Literal["poisson", "even"] = "poisson"
     kinds: Annotated[int, Meta(ge=0, le=26)] = (
-        0  # > 0: the payload begins with one of that many letters, drawn at random
+        0  # > 0: the payload begins with one of that many letters, drawn at random; so does "kind"
     )
     size: Annotated[int, Meta(ge=0, le=1 << 20)] = 0  # bytes of the payload at least
 
@@ -54,6 +56,7 @@ class Subscribers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     )
     # So many leave at random times - crash, without an order - and as many come anew.
     churn: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    where: str = ""  # a predicate over the attribute `kind`, of every other subscriber
     pattern: str = ""  # kinds, one letter each: every subscriber looks for them in this order
 
 
@@ -134,6 +137,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             kept.append("duplicates")
         if self.deadline_ms is not None:
             kept.append("deadlines")
+        if self.subscribers.where:
+            kept.append("content")
         return kept
 
 
@@ -176,6 +181,12 @@ def check_scenario(scenario: Scenario) -> Scenario:
         raise Unsupported("chaos.crashes needs replicas >= 3, or disks = true")
     if chaos.publisher_crashes > publishers.count:
         raise BadInput("chaos.publisher_crashes: more than there are publishers")
+    if subscribers.where:
+        parse(subscribers.where)
+        if not publishers.kinds or subscribers.change_every_s or subscribers.churn:
+            raise Unsupported("subscribers.where needs kinds, and subscriptions that do not change")
+        if scenario.loses_events:
+            raise Unsupported("subscribers.where is checked only where no events are lost")
     kinds = {chr(ord("a") + index) for index in range(publishers.kinds)}
     if not kinds.issuperset(subscribers.pattern):
         raise BadInput(f"subscribers.pattern: {subscribers.pattern!r} has kinds nobody publishes")

@@ -65,8 +65,6 @@ class Source:
         if not self._started:
             self._started = True
             self.next = first_of(number >> LIFE_BITS) + 1
-            # of what is not told of, nobody knows whether it is over
-            self._pass_to(number - max(1, len(past.record)))
         elif number < self.next:
             if not self._take_back(number):
                 return None

@@ -73,8 +73,8 @@ class Spread:
         if options.rule == "static":
             assert options.latch_ms is not None
             held = options.latch_ms * 1000
-        elif not count:
-            held = options.first_ms * 1000
+        elif not count:  # of what the record does not tell, nobody knows whether it is over
+            held = options.first_ms * 1000 if told or not options.record else 0.0
         elif options.rule == "chebyshev" or not self.fits:
             held = cantelli(options.violation, sqrt(self._squares / count)) - delta_us
         else:

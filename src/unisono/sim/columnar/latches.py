@@ -161,7 +161,7 @@ def _replay(
             this = number[at]
             departed = departed_us[begin + this]
             if at == pair_start[pair]:
-                expected = max(1, this - max(1, options[_RECORD]))
+                expected = 1
             else:
                 sample = abs((now - last_arrived) - (departed - last_departed))
                 sample = min(sample, options[_HOLD])
@@ -308,7 +308,7 @@ def _latch(
     if rule == 3:
         wait = float(options[_STATIC])
     elif count == 0:
-        wait = float(options[_FIRST])
+        wait = float(options[_FIRST]) if told or options[_RECORD] == 0 else 0.0
     elif rule == 2 or not fits:
         wait = sqrt(squares / count) * sqrt((1 - violation) / violation) - delta
     else:
