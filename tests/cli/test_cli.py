@@ -65,7 +65,7 @@ def test_sim_of_a_broken_protocol_exits_1_and_names_the_seed(
         (("sim", TWO_TOPICS, "--seeds", "5"), 2, "A:B"),
         (("sim", TWO_TOPICS, "--seeds", "5:5"), 2, "A < B"),
         (("reproduce",), 2, "name an experiment"),
-        (("reproduce", "fig-0"), 2, "there are: exact-stamps, fig-3.9"),
+        (("reproduce", "fig-0"), 2, "there are: exact-stamps, fifo-1a"),
         (("audit", "nowhere"), 2, "nowhere"),
         (("bench", "nonesuch"), 2, "nonesuch"),
     ],

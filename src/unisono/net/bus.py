@@ -156,6 +156,11 @@ class Bus:
         """Wait until every publication so far is acknowledged or has failed."""
         await self._runtime.settle()
 
+    @property
+    def waiting(self) -> int:
+        """Notifications that can be taken at once."""
+        return len(self._runtime.notifications)
+
     async def notify(self) -> Delivery:
         """The next notification; BusClosed when there will be none."""
         return await self._runtime.next_delivery()

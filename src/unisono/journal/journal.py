@@ -1,0 +1,185 @@
+"""Appending to a journal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from unisono.core.events import Delivery
+from unisono.core.predicate import Attributes
+from unisono.errors import BadInput, EnvironmentLacks
+from unisono.journal.frames import SCHEMA, encode, frames, name_of, segments
+
+SEGMENT_BYTES = 64 << 20
+_LOCK = "lock"
+
+
+class Journal:
+    """One writer of a folder. Not for several threads.
+
+    `keep_bytes`: when there are more, the oldest whole segments go; None: nothing does. A segment
+    that is being written stays.
+    """
+
+    def __init__(
+        self, folder: Path, segment_bytes: int = SEGMENT_BYTES, keep_bytes: int | None = None
+    ) -> None:
+        if segment_bytes < 1 or (keep_bytes is not None and keep_bytes < 1):
+            raise BadInput("segment_bytes and keep_bytes are positive numbers of bytes")
+        self._folder = folder
+        self._segment_bytes = segment_bytes
+        self._keep_bytes = keep_bytes
+        self._file: Any = None
+        self._size = 0
+        self._waiting: list[Delivery] = []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = open(folder / _LOCK, "ab")  # noqa: SIM115
+        except OSError as error:
+            raise BadInput(f"cannot keep a journal in {folder}: {error}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise BadInput(f"another process writes the journal {folder}") from None
+        self.repaired_bytes = 0  # of a frame that a crash left unfinished
+        self.next = self._recover()
+
+    def _recover(self) -> int:
+        """The next position; what a crash has left of a frame is cut off."""
+        found = segments(self._folder)
+        if not found:
+            return 0
+        path = found[-1]
+        self._file = path.open("r+b")
+        size = path.stat().st_size
+        end, position = 0, int(path.stem)
+        for frame in frames(self._file, path, size, check=True):
+            end, position = frame.end, frame.next
+        if end < size:
+            self.repaired_bytes = size - end
+            self._file.truncate(end)
+            os.fsync(self._file.fileno())
+        self._file.seek(end)
+        self._size = end
+        return position
+
+    def append(self, deliveries: Sequence[Delivery]) -> None:
+        """Add to what the next flush writes."""
+        self._waiting.extend(deliveries)
+
+    def flush(self) -> int:
+        """Write what was appended: durable when this returns. The next position.
+
+        If the disk is full nothing of it is written and all of it is kept: flush again later.
+        """
+        if not self._waiting:
+            return self.next
+        batch = _batch(self._waiting, self.next)
+        frame = encode(batch, self.next)
+        try:
+            self._write(frame)
+        except OSError as error:
+            self._undo()
+            raise EnvironmentLacks(
+                f"the journal {self._folder} cannot be written ({error.strerror}): make room, "
+                "nothing is lost until then"
+            ) from None
+        self.next += batch.num_rows
+        self._waiting.clear()
+        self._retire()
+        return self.next
+
+    def _write(self, frame: bytes) -> None:
+        if self._file is None or self._size >= self._segment_bytes:
+            self._roll()
+        self._file.write(frame)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._size += len(frame)
+
+    def _roll(self) -> None:
+        """Begin a segment."""
+        fresh = (self._folder / name_of(self.next)).open("xb")
+        if self._file is not None:
+            self._file.close()
+        self._file, self._size = fresh, 0
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # so that the new name survives a crash
+        finally:
+            os.close(folder)
+
+    def _undo(self) -> None:
+        """Back to the end of the last whole frame."""
+        if self._file is not None:
+            with suppress(OSError):  # what it had not written yet is what failed
+                self._file.close()
+            path = segments(self._folder)[-1]
+            self._file = path.open("r+b")
+            self._file.truncate(self._size)
+            self._file.seek(self._size)
+
+    def _retire(self) -> None:
+        if self._keep_bytes is None:
+            return
+        found = segments(self._folder)
+        sizes = [path.stat().st_size for path in found]
+        total = sum(sizes)
+        for path, size in zip(found[:-1], sizes[:-1], strict=True):
+            if total <= self._keep_bytes:
+                return
+            path.unlink()
+            total -= size
+
+    def close(self) -> None:
+        """Flush and let go."""
+        try:
+            self.flush()
+        finally:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            self._lock.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _batch(deliveries: Sequence[Delivery], first: int) -> Any:
+    """Rows of notifications, at positions from `first` on."""
+    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+    for place, delivery in enumerate(deliveries):
+        columns["position"].append(first + place)
+        columns["event_id"].append(delivery.id)
+        columns["topic"].append(delivery.topic)
+        columns["publisher"].append(delivery.publisher)
+        columns["payload"].append(delivery.payload)
+        columns["attributes"].append(_texts(delivery.attributes))
+        columns["published_us"].append(delivery.published_us)
+        columns["delivered_us"].append(delivery.delivered_us)
+        columns["status"].append(str(delivery.status))
+    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
+def _texts(attributes: Attributes | None) -> list[tuple[str, str]] | None:
+    """Values as JSON: one type for all, and theirs can be told."""
+    if attributes is None:
+        return None
+    return [(name, msgspec.json.encode(value).decode()) for name, value in attributes.items()]

@@ -1,0 +1,125 @@
+"""From a real NATS into a journal: by another process that is killed, in order, once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import unisono
+from unisono.bench.server import NatsServer
+from unisono.journal.journal import Journal
+from unisono.journal.reading import bounds, read
+from unisono.net.collect import collect
+
+Start = Callable[[str, Path], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a collector of its own process; returns once it has subscribed."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def command(url: str, folder: Path) -> subprocess.Popen[str]:
+        line = ["journal", url, str(folder), "--topics", "a,b", "--json"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "unisono", *line],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        begun.append(process)
+        assert process.stderr is not None
+        assert "writing from position" in process.stderr.readline()
+        return process
+
+    yield command
+    for process in begun:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def written(folder: Path, count: int) -> None:
+    """Wait until so many are there."""
+    until = time.monotonic() + 60
+    while bounds(folder)[1] < count:
+        assert time.monotonic() < until, f"{bounds(folder)} of {count}"
+
+
+async def publish(url: str, numbers: range) -> None:
+    async with unisono.connect(url, name="publisher") as bus:
+        for number in numbers:
+            await bus.publish("ab"[number % 2], b"%d" % number, {"number": number})
+        await bus.flush()
+
+
+def test_what_is_published_is_in_the_journal_in_order_once(
+    nats_server: NatsServer, tmp_path: Path, start: Start
+) -> None:
+    url = f"{nats_server.url}/collected"
+    collector = start(url, tmp_path)
+    asyncio.run(publish(url, range(500)))
+    written(tmp_path, 500)
+    collector.send_signal(signal.SIGTERM)
+    said, _ = collector.communicate(timeout=60)
+    assert collector.returncode == 0
+    assert json.loads(said) == {"folder": str(tmp_path), "first": 0, "next": 500}
+    rows = [row for batch in read(tmp_path, 0, 500) for row in batch.to_pylist()]
+    by_topic: dict[str, list[int]] = {"a": [], "b": []}
+    for row in rows:
+        by_topic[row["topic"]].append(int(row["payload"]))
+        assert row["status"] == "in_order"
+    assert by_topic == {"a": list(range(0, 500, 2)), "b": list(range(1, 500, 2))}
+
+
+def test_after_a_kill_positions_go_on(
+    nats_server: NatsServer, tmp_path: Path, start: Start
+) -> None:
+    url = f"{nats_server.url}/killed"
+    collector = start(url, tmp_path)
+    asyncio.run(publish(url, range(50)))
+    collector.kill()
+    collector.wait(timeout=60)
+    _, before = bounds(tmp_path)
+    assert before <= 50
+    collector = start(url, tmp_path)
+    asyncio.run(publish(url, range(50)))
+    written(tmp_path, before + 50)
+    collector.send_signal(signal.SIGINT)
+    collector.communicate(timeout=60)
+    first, after = bounds(tmp_path)
+    assert (first, after) == (0, before + 50)
+    positions = [p for batch in read(tmp_path, 0, after) for p in batch["position"].to_pylist()]
+    assert positions == list(range(after))
+
+
+def test_the_bus_is_collected_in_process_and_by_content(tmp_path: Path) -> None:
+    async def scene() -> None:
+        stop = asyncio.Event()
+        async with (
+            unisono.connect("memory://journal", order="fifo") as bus,
+            unisono.connect("memory://journal", order="fifo") as publisher,
+        ):
+            ready = asyncio.Event()
+            with Journal(tmp_path) as journal:
+                collecting = asyncio.ensure_future(
+                    collect(bus, journal, ["a"], stop, "number prefix '1'", ready.set)
+                )
+                await ready.wait()
+                for number in range(30):
+                    await publisher.publish("a", b"", {"number": str(number)})
+                async with asyncio.timeout(30):
+                    while journal.next < 11:  # noqa: ASYNC110
+                        await asyncio.sleep(0)
+                stop.set()
+                await collecting
+
+    asyncio.run(scene())
+    assert bounds(tmp_path) == (0, 11)
