@@ -13,6 +13,7 @@ it.
 
 from unisono.core.events import Delivery, Status
 from unisono.core.limits import Limits
+from unisono.core.predicate import BadPredicate
 from unisono.errors import (
     BadInput,
     BusClosed,
@@ -41,6 +42,7 @@ __all__ = [
     "Fifo",
     "UnisonoError",
     "BadInput",
+    "BadPredicate",
     "Unsupported",
     "EnvironmentLacks",
     "BusClosed",

@@ -1,9 +1,10 @@
 """`unisono bench fifo`: what probabilistic FIFO costs per message, beside a plain reorder buffer.
 
-In-order messages: publishing and receiving them through the layer, with the estimate of delays and
-a record of 25. Held ones: every other message comes before its predecessor, which the estimate has
-to decide on; a held message's cost is that of a pair less that of one in order. The peer is a
-heap by sequence number, without statuses, bounds, samples or latches. Medians of several runs in
+In-order messages: numbering, encoding, decoding and receiving them, with the estimate of delays and
+a record of 25, less what encoding and decoding take without the layer. Held ones: every other
+message comes before its predecessor, which the estimate has to decide on; a held message's cost is
+that of a pair less that of one in order. The peer is a heap by sequence number, without statuses,
+bounds, samples or latches. Medians of several runs in
 which all take turns, in processor time. Memory: what a receiver keeps of one publisher. And, told,
 not judged: how many violations are left where parallel workers reorder messages (`reordering.py`).
 """
@@ -22,6 +23,7 @@ from unisono.bench import reordering
 from unisono.bench.machine import machine
 from unisono.core.effects import Notify, Publish
 from unisono.core.events import Event, Status
+from unisono.core.wire import Codec
 from unisono.errors import EnvironmentLacks
 from unisono.qos.fifo.layer import ProbabilisticFifo
 from unisono.qos.fifo.options import Fifo
@@ -46,7 +48,9 @@ def run(
     swapped = [events[index ^ 1] for index in range(messages)]
     works: dict[str, Callable[[], float]] = {
         "publish": lambda: _publish(plain),
-        "in_order": lambda: _receive(events),
+        "wire": lambda: _wire(events),
+        "wire_bare": lambda: _wire(plain),
+        "receive": lambda: _receive(events),
         "pair": lambda: 2 * _receive(swapped),
         "heap_in_order": lambda: _reorder(events),
         "heap_pair": lambda: 2 * _reorder(swapped),
@@ -56,8 +60,9 @@ def run(
         for name, work in works.items():
             times[name].append(work())
     found = {name: statistics.median(values) for name, values in times.items()}
-    in_order = found["in_order"]
-    held = found["pair"] - in_order
+    wire = max(0.0, found["wire"] - found["wire_bare"])
+    in_order = found["publish"] + wire + found["receive"]
+    held = found["pair"] - found["receive"]
     remark(f"{in_order:.2f} us per message in order, {held:.2f} us per held one")
     remark("parallel workers on NATS ...")
     try:
@@ -67,6 +72,8 @@ def run(
     result = {
         "messages": messages,
         "publish_us": round(found["publish"], 2),
+        "wire_us": round(wire, 2),
+        "receive_us": round(found["receive"], 2),
         "in_order_us": round(in_order, 2),
         "held_us": round(held, 2),
         "heap_in_order_us": round(found["heap_in_order"], 2),
@@ -96,6 +103,15 @@ def _publish(plain: Sequence[Event]) -> float:
     for event in plain:
         layer.publish(event, event.published_us)
     return (time.process_time() - started) / len(plain) * 1e6
+
+
+def _wire(events: Sequence[Event]) -> float:
+    """Encoding and decoding."""
+    codec = Codec((), 1 << 20)
+    started = time.process_time()
+    for event in events:
+        codec.decode(codec.encode("p", event))
+    return (time.process_time() - started) / len(events) * 1e6
 
 
 def _receive(events: Sequence[Event]) -> float:

@@ -95,7 +95,7 @@ def _fifo(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
     ui.show(
         f"in order: {figures['in_order_us']} us (at most {fifo.IN_ORDER_MAX_US:g}), "
         f"{figures['ratio_in_order']} times a heap; held: {figures['held_us']} us (at most "
-        f"{fifo.HELD_MAX_US:g}); publishing: {figures['publish_us']} us; "
+        f"{fifo.HELD_MAX_US:g}); "
         f"{figures['bytes_per_publisher']} bytes per publisher"
     )
     nats = figures["nats"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated
 
@@ -20,6 +21,7 @@ Stamp = dict[str, Number]
 
 
 LIFE_BITS = 32
+SUMMARY_BYTES = 16  # of an event's content
 
 
 def first_of(life: int) -> int:
@@ -49,16 +51,44 @@ class Before(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An earlier event of a publisher, as later ones tell of it."""
 
     topic: str
-    summary: bytes  # of its content; empty if it has none
+    summary: Annotated[bytes, msgspec.Meta(max_length=SUMMARY_BYTES)]  # empty if it says nothing
     since_us: Number  # from the departure of the one before it to its own
 
 
+RECORD_MAX = 128
+_BEFORE = msgspec.msgpack.Decoder(Before)
+_RECORD = msgspec.msgpack.Decoder(
+    Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=RECORD_MAX)]
+)
+_ENCODER = msgspec.msgpack.Encoder()
+_NOTHING = msgspec.Raw(_ENCODER.encode(()))
+
+
+def encoded(before: Before) -> msgspec.Raw:
+    """As it stands in records."""
+    return msgspec.Raw(_ENCODER.encode(before))
+
+
 class Past(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What an event tells about those its publisher sent before it, the latest first."""
+    """What an event tells about those its publisher sent before it. Few receivers need the record,
+    and then its beginning, so it stays encoded until one does."""
 
     number: Number  # over all topics in this order
     since_us: Number  # from the departure of the one before
-    record: tuple[Before, ...] = ()
+    encoded: msgspec.Raw = _NOTHING
+
+    @classmethod
+    def of(cls, number: int, since_us: int, record: Iterable[msgspec.Raw]) -> Past:
+        """`record`: encoded, the latest first."""
+        return cls(number, since_us, msgspec.Raw(_ENCODER.encode(list(record))))
+
+    def record(self) -> Iterator[Before]:
+        """The latest first. Where it makes no sense, it ends."""
+        try:
+            for entry in _RECORD.decode(self.encoded):
+                yield _BEFORE.decode(entry)
+        except msgspec.DecodeError:
+            return
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="event"):

@@ -78,21 +78,32 @@ def check_attributes(attributes: Mapping[str, Value], limits: Limits) -> dict[st
         raise BadInput(f"attributes are a mapping, not {type(attributes).__name__}")
     if len(attributes) > limits.attributes:
         raise BadInput(f"{len(attributes)} attributes; at most {limits.attributes} are allowed")
+    plain: dict[str, Value] = {}
     size = 0
     for name, value in attributes.items():
         if not isinstance(name, str) or not _ATTRIBUTE.fullmatch(name):
             raise BadInput(f"attribute {name!r}: a name has letters, digits, _ and . (at most 100)")
-        if isinstance(value, str):
-            try:
-                size += len(value.encode())
-            except UnicodeEncodeError:
-                raise BadInput(f"attribute {name!r} is not text: it has half a surrogate") from None
-        elif isinstance(value, int):  # also True and False
-            if not -(2**63) <= value < 2**63:
-                raise BadInput(f"attribute {name!r} does not fit into 64 bits")
-        elif not isinstance(value, float) or not isfinite(value):
-            raise BadInput(f"attribute {name!r}: a string, a finite number, or a bool")
-        size += len(name) + 10
+        plain[name] = _plain(name, value)
+        size += len(name) + (len(value.encode()) if isinstance(value, str) else 10)
     if size > ATTRIBUTES_BYTES:
         raise BadInput(f"attributes of {size} bytes; at most {ATTRIBUTES_BYTES} are allowed")
-    return dict(attributes)
+    return plain
+
+
+def _plain(name: str, value: Value) -> Value:
+    """The value as one of the four types themselves: nothing else travels."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise BadInput(f"attribute {name!r} is not text: it has half a surrogate") from None
+        return str.__str__(value)
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise BadInput(f"attribute {name!r} does not fit into 64 bits")
+        return int(value)
+    if not isinstance(value, float) or not isfinite(value):
+        raise BadInput(f"attribute {name!r}: a string, a finite number, or a bool")
+    return float(value)

@@ -70,7 +70,8 @@ class Node:
         self._seq = self._position = first_of(life)
         self._subscribed_from: dict[str, int] = {}  # topic -> from_us
         self._wanted: set[str] = set()  # as last asked for; operations may be under way
-        self._narrowed: set[str] = set()  # topics of which only some events are wanted
+        # Topics of which only some events are wanted; also after the end, for what still comes.
+        self._narrowed: set[str] = set()
         self._beginning: dict[str, tuple[str, ...]] = {}  # subscribe operations under way
         self._ending: dict[str, tuple[str, ...]] = {}  # unsubscribe operations under way
         self._left = False  # the layers have let go; what is under way must still get out
@@ -146,7 +147,6 @@ class Node:
         if unknown or not ending:
             raise BadInput(f"not subscribed: {', '.join(map(repr, unknown)) or 'no topic given'}")
         self._wanted.difference_update(ending)
-        self._narrow(ending, None, now)
         self._ending[ticket] = ending
         return self._out(self.stack.unsubscribe(ending, ticket, now), now)
 

@@ -80,7 +80,7 @@ class Predicate:
 def parse(text: str) -> Predicate:
     """The predicate, or BadPredicate that says where the fault is."""
     if not isinstance(text, str):
-        raise BadPredicate(str(text), 0, f"a predicate is a string, not {type(text).__name__}")
+        raise BadPredicate("", 0, f"a predicate is a string, not {type(text).__name__}")
     if len(text) > LENGTH_MAX:
         raise BadPredicate(text, LENGTH_MAX, f"more than {LENGTH_MAX} characters")
     return Predicate(text, _Parser(text).whole())

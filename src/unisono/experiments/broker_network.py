@@ -118,7 +118,7 @@ def extra_ms(came: Arrivals, released: Released) -> Floats:
     return found
 
 
-def static_latch_ms(came: Arrivals, most: int) -> float:
+def static_latch_ms(came: Arrivals, most: int, record: int) -> float:
     """The smallest constant latch with at most so many violations, to a millisecond."""
     from unisono.qos.fifo.options import Fifo
     from unisono.sim.columnar.latches import replay
@@ -126,7 +126,7 @@ def static_latch_ms(came: Arrivals, most: int) -> float:
     low, high = 0, 4096
     while low < high:
         middle = (low + high) // 2
-        options = Fifo(rule="static", latch_ms=middle, hold_ms=10_000)
+        options = Fifo(rule="static", latch_ms=middle, hold_ms=10_000, record=record)
         if violations(replay(came, options)) <= most:
             high = middle
         else:

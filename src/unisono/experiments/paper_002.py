@@ -44,7 +44,7 @@ def experiment(
 
 # Figure 1: delays and their differences along a path.
 
-BROKERS = {f"{count} brokers": count for count in (3, 5, 8)}
+BROKERS = {f"{count} brokers": count for count in (3, 5, 8, 10)}
 SAMPLES = 6500
 SHARES = (0.9, 0.95, 0.99)
 QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
@@ -102,7 +102,8 @@ def _claims_delays(table: Table) -> list[Claim]:
         ),
         claim(
             "delays of k brokers follow a hypoexponential distribution of k phases",
-            "5 brokers: closely follow (judged: Kolmogorov-Smirnov does not reject it at 1 %)",
+            "5 brokers: closely follow (judged: Kolmogorov-Smirnov does not reject it at 1 %; the "
+            "one rate is taken from the same data)",
             f"p = {listed(fits)} for {', '.join(BROKERS)}",
             min(fits) > 0.01,
         ),
@@ -115,15 +116,15 @@ def _claims_differences(table: Table) -> list[Claim]:
     text = "; ".join(f"{s}: {listed(values, '.4f')}" for s, values in beyond.items())
     tails = all(
         found <= 1.3 * wanted
-        for values in beyond.values()
+        for values in list(beyond.values())[:3]
         for found, wanted in zip(values, expected, strict=True)
     )
     far = [mean(table, setting, "distance") for setting in BROKERS]
     centre = [mean(table, setting, "centre") for setting in BROKERS]
     return [
         claim(
-            "two Laplacian variables fit the tails of the differences, for up to 8 brokers",
-            "reasonably (judged: beyond the model's quantiles lies at most 1.3 times what should)",
+            "two Laplacian variables fit the tails of the differences",
+            "reasonably, up to 8 (judged: beyond its quantiles lies at most 1.3 times what should)",
             f"{text} of the differences are beyond its quantiles of {SHARES}",
             tails,
         ),
@@ -131,7 +132,7 @@ def _claims_differences(table: Table) -> list[Claim]:
             "the distribution of the differences is near the model's, up to 8 brokers",
             "reasonably well (judged: cumulative shares within 0.05)",
             f"largest distance {listed(far)} for {', '.join(BROKERS)}",
-            max(far) < 0.05,
+            max(far[:3]) < 0.05,
         ),
         claim(
             "5 brokers: a spike around zero that the model misses",
@@ -158,6 +159,7 @@ LIMIT_MS = 1500.0
 CONGESTION = (
     "correlation",
     "longest_ms",
+    "limit_ms",
     "below_sd_ms",
     "above_sd_ms",
     "sd_ratio",
@@ -179,11 +181,12 @@ def _simulate_congestion(setting: str, seed: int, quick: bool) -> Mapping[str, f
     plan = net.pair_plan(low_degree(8, 3, seed), 3, np.cumsum(gaps).astype(np.int64), net.THREADS)
     delay = net.delays_ms(net.arrivals_of(plan, seed))
     differences, at = np.diff(delay), (delay[1:] + delay[:-1]) / 2
-    limit = LIMIT_MS if (at > LIMIT_MS).mean() > 0.05 else float(np.quantile(at, 0.8))
+    limit = min(LIMIT_MS, float(np.quantile(at, 0.8)))  # of short runs, the upper fifth
     below, above = differences[at <= limit], differences[at > limit]
     return {
         "correlation": float(np.corrcoef(delay[:-1], delay[1:])[0, 1]),
         "longest_ms": float(delay.max()),
+        "limit_ms": limit,
         "below_sd_ms": float(below.std()),
         "above_sd_ms": float(above.std()),
         "sd_ratio": float(above.std() / below.std()),
@@ -205,7 +208,8 @@ def _claims_congestion(table: Table) -> list[Claim]:
             "how delays vary does not depend on how long they are",
             "Wilcoxon's rank-sum test of the differences below and above 1500 ms: p = 0.35 "
             "(judged: p above 0.05)",
-            f"p = {one['signed_p_mean']:.2f}; pairs are split by the mean of their delays",
+            f"p = {one['signed_p_mean']:.2f}; pairs are split by the mean of their delays, at "
+            f"{one['limit_ms_mean']:.0f} ms",
             one["signed_p_mean"] > 0.05,
         ),
         claim(
@@ -233,6 +237,7 @@ RECORDS = (0, 5, 25)
 RULES = {
     "bare": "",
     **{f"P-0.05-{record}": f"conditional 0.05 {record}" for record in RECORDS},
+    "P-0.2-25": "conditional 0.2 25",
     P005: "conditional 0.005 25",
     **{f"printed P-0.05-{record}": f"paper 0.05 {record}" for record in RECORDS},
     "printed P-0.005-25": "paper 0.005 25",
@@ -284,8 +289,8 @@ def _group(size: str) -> Simulate:
         latch_ms = 0.0
         if setting in STATIC:
             goal = net.violations(replay(came, _options(RULES[STATIC[setting]])))
-            latch_ms = net.static_latch_ms(came, goal)
             record = int(STATIC[setting].rpartition("-")[2])
+            latch_ms = net.static_latch_ms(came, goal, record)
             options = Fifo(rule="static", latch_ms=latch_ms, hold_ms=10_000, record=record)
         else:
             options = _options(RULES[setting])
@@ -330,7 +335,7 @@ def _claims_group(table: Table) -> list[Claim]:
         claim(
             "P_t = 0.05, conditional rule: at least 95 % of the violations are gone",
             "prevents 99.5 % (abstract: more than 95 %)",
-            text(P05),
+            f"{text(P05)}; {text('P-0.2-25')}",
             one["gone_mean"] >= 0.95,
         ),
         claim(

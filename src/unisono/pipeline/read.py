@@ -35,11 +35,13 @@ class Run(msgspec.Struct, frozen=True):
     order: dict[str, str] | None = None  # topic pattern -> guarantee, the first match counts
 
     def ordered(self, topic: str) -> bool:
-        """Whether the run put the topic in total order; all are if it does not say."""
+        """Whether the order of the topic is judged: of all topics if the run does not say, else of
+        those in total order; if there are none, of those in FIFO."""
         if self.order is None:
             return True
+        judged = "total" if "total" in self.order.values() else "fifo"
         guarantees = (of for pattern, of in self.order.items() if fnmatchcase(topic, pattern))
-        return next(guarantees, "none") == "total"
+        return next(guarantees, "none") == judged
 
 
 @dataclass(frozen=True)

@@ -101,9 +101,10 @@ class BrokerService:
         self._messages = 0
 
     def subscribe(self, node: str, topic: str) -> None:
-        if node in self._home:
-            self._subscribers.setdefault(topic, []).append(node)
-            self._subscribers[topic].sort()
+        nodes = self._subscribers.setdefault(topic, [])
+        if node in self._home and node not in nodes:
+            nodes.append(node)
+            nodes.sort()
 
     def unsubscribe(self, node: str, topic: str) -> None:
         if node in self._subscribers.get(topic, ()):

@@ -116,6 +116,8 @@ class _Run:
             }
         self.held: dict[str, set[str]] = {}
         self.filtered: list[str] = []  # subscribers with a predicate
+        where = scenario.subscribers.where
+        self._where = parse(where) if where else None
         self._down: dict[str, str] = {}  # crashed nodes that will come back
         self._reborn: set[str] = set()
         self._tickets = 0
@@ -262,8 +264,8 @@ class _Run:
             if name not in self.world.nodes:
                 return
             event = self.world.publish(name, topic, payload, attributes)
+            wanted = self._where is not None and self._where.matches(attributes or {})
             for subscriber in self.filtered:
-                wanted = parse(self.scenario.subscribers.where).matches(attributes or {})
                 if wanted and topic in self.held[subscriber]:
                     self.checks.content.wanted(subscriber, event)
 

@@ -4,7 +4,8 @@ Guarantee: of one publisher's events, over all its topics with this order, none 
 later one without a tag (`out_of_order`); and of the events that come before one that is on its way,
 the share that is let go too early stays below what was asked (`Fifo.violation`), as far as delays
 follow the model - where they do not, the layer says so and holds longer. No event is held longer
-than `Fifo.hold_ms`. Nothing is lost: what was overtaken is still notified, tagged.
+than `Fifo.hold_ms`. What was overtaken is still notified, tagged - unless it is later than a
+thousand gaps that nobody explained: then it cannot be told from a duplicate.
 
 A receiver cannot tell from a number whether a missing event is late or was not for it. Each event
 therefore says what was published before it: topics, and summaries of contents (`Fifo.record`).

@@ -19,7 +19,7 @@ from unisono.core.effects import (
     Trouble,
     Unsubscribe,
 )
-from unisono.core.events import Before, Event, Past, Status, first_of
+from unisono.core.events import Before, Event, Past, Status, encoded, first_of
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
 from unisono.core.predicate import Predicate
@@ -48,7 +48,7 @@ class ProbabilisticFifo(Layer):
         self._covers = covers
         self._number = first_of(life)
         self._published_us: int | None = None
-        self._record: deque[Before] = deque(maxlen=options.record)  # the latest first
+        self._record: deque[msgspec.Raw] = deque(maxlen=options.record)  # the latest first
         self._topics: set[str] = set()  # subscribed, or about to be
         self._where: dict[str, Predicate] = {}  # topic -> what is wanted of it
         self.sources: dict[str, Source] = {}
@@ -70,9 +70,10 @@ class ProbabilisticFifo(Layer):
             since = max(0, event.published_us - self._published_us)
         self._number += 1
         self._published_us = event.published_us
-        past = Past(self._number, since, tuple(self._record))
+        past = Past.of(self._number, since, self._record)
         if self._options.record:
-            self._record.appendleft(Before(event.topic, summary(event.attributes), since))
+            told = Before(event.topic, summary(event.attributes), since)
+            self._record.appendleft(encoded(told))
         return (Publish(msgspec.structs.replace(event, past=past)),)
 
     def subscribe(self, topics: Sequence[str], ticket: str | None, now: int) -> Effects:
@@ -98,24 +99,27 @@ class ProbabilisticFifo(Layer):
         past = event.past
         if past is None:
             return self._unnumbered(event, now)
-        source = self.sources.get(event.publisher) or self._source(event.publisher)
+        out: list[Effect] = []
+        source = self.sources.get(event.publisher) or self._source(event.publisher, now, out)
         came = source.arrive(event, past, self._may_want, now)
         if came is None:
             self._ignored["duplicate"] += 1
-            return ()
-        out = self._notified(came)
-        if not source.held and event.publisher not in self._timers and source.told:
+            return out
+        out += self._notified(came)
+        if not source.held and source.told and event.publisher not in self._timers:
             return out  # the usual case
         self._set_timer(event.publisher, source, out)
         if source.held and source.spread.fits is not source.told:
             self._tell_fit(event.publisher, source, now, out)
         return out
 
-    def _source(self, publisher: str) -> Source:
+    def _source(self, publisher: str, now: int, out: list[Effect]) -> Source:
+        """A new one; at the bound, the one that was first heard of is forgotten."""
         if len(self.sources) >= self._limits.fifo_publishers:
-            idle = next((name for name, known in self.sources.items() if not known.held), None)
-            if idle is not None:
-                del self.sources[idle]
+            oldest = next(iter(self.sources))
+            gone = self.sources.pop(oldest)
+            out += self._notified(gone.let_all_go(now))
+            self._set_timer(oldest, gone, out)
         source = self.sources[publisher] = Source(self._options)
         return source
 
@@ -164,8 +168,8 @@ class ProbabilisticFifo(Layer):
 
     def _tell_fit(self, publisher: str, source: Source, now: int, out: list[Effect]) -> None:
         source.told = source.spread.fits
-        detail = "fits" if source.told else "does not fit: holding by Chebyshev's bound"
-        row = {"at_us": now, "node": self._node_id, "kind": "delay model", "detail": publisher}
-        out.append(Record("control", {**row, "detail": f"{publisher}: {detail}"}))
+        detail = f"{publisher}: {'fits' if source.told else 'does not fit, held for longer'}"
+        row = {"at_us": now, "node": self._node_id, "kind": "delay model", "detail": detail}
+        out.append(Record("control", row))
         if not source.told:
             out.append(Trouble(f"delays of {publisher} do not follow the model; held for longer"))

@@ -8,17 +8,16 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from unisono.core.events import RECORD_MAX
 from unisono.core.layer import Layer
 from unisono.core.limits import Limits
 from unisono.errors import BadInput, EnvironmentLacks, Unsupported
-
-RECORD_MAX = 128
 
 
 class Fifo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rules are those of `models/latch.py`; "static" holds `latch_ms` at every gap."""
 
-    violation: Annotated[float, Meta(gt=0, lt=1)] = 0.05  # of the gaps seen, let go too early
+    violation: Annotated[float, Meta(ge=1e-9, le=0.5)] = 0.05  # of the gaps seen, let go too early
     record: Annotated[int, Meta(ge=0, le=RECORD_MAX)] = 25  # earlier events that each tells of
     rule: Literal["conditional", "paper", "chebyshev", "static"] = "conditional"
     latch_ms: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # of "static"

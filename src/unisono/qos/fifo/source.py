@@ -13,6 +13,8 @@ from unisono.qos.fifo.spread import Spread
 
 PASSED_RANGES = 1024  # of numbers that are still welcome; the oldest are forgotten
 
+_NEW_LIFE = 1 << (LIFE_BITS - 1)  # numbers that nobody misses in one life
+
 # Whether an event of this topic and summary may be for this receiver.
 MayWant = Callable[[str, bytes], bool]
 
@@ -22,8 +24,11 @@ class Held(NamedTuple):
 
     event: Event
     since_us: int
-    until_us: int
+    latch_us: int  # when its latch is over
+    until_us: int  # and when it goes, which may be later
     awaits: int  # the latest missing number that may be for this receiver
+    delta_us: int  # how long before this event it departed, at least
+    told: bool  # by a record; else it may just as well be for others
 
 
 class Source:
@@ -69,26 +74,33 @@ class Source:
             if not self._take_back(number):
                 return None
             self._sample(event, now)
+            self.spread.outcome(late=True)
             return [(event, Status.OUT_OF_ORDER)]
         elif number in self.held:
             return None
         else:
             self._sample(event, now)
         self._arrived_us, self._departed_us = now, event.published_us
-        if number == self.next and not self.held:  # the usual case
-            self.next = number + 1
-            return [(event, Status.IN_ORDER)]
         out: list[tuple[Event, Status]] = []
-        if number >> LIFE_BITS > self.next >> LIFE_BITS:  # the publisher has begun anew
-            out = self._let_all_go()
+        if number == self.next:
+            self.next = number + 1
+            out.append((event, Status.IN_ORDER))
+            if self.held:
+                out += self.release(now)
+            return out
+        if number - self.next > _NEW_LIFE:  # the publisher has begun anew
+            out = self.let_all_go(now)
             self._pass_to(first_of(number >> LIFE_BITS) + 1)
-        awaits, delta_us, told = self._missing(past, may_want)
-        until = now + (self.spread.latch_us(delta_us, told) if awaits >= self.next else 0)
-        self.held[number] = Held(event, now, until, awaits)
+        awaits, delta_us, told = self._missing(event, past, may_want)
+        latch = hold = 0
+        if awaits >= self.next:
+            latch = self.spread.latch_us(delta_us, told)
+            hold = self.spread.hold_us(latch, delta_us)
+        self.held[number] = Held(event, now, now + latch, now + hold, awaits, delta_us, told)
         heappush(self._numbers, number)
         out += self.release(now)
         while len(self.held) > self._options.buffer:
-            out.append(self._go(Status.GAP_SKIPPED))
+            out.append(self._go(Status.GAP_SKIPPED, now))
             out += self.release(now)
         return out
 
@@ -98,22 +110,31 @@ class Source:
         self.spread.add(took - (event.published_us - self._departed_us))
         self._arrived_us, self._departed_us = now, event.published_us
 
-    def _missing(self, past: Past, may_want: MayWant) -> tuple[int, int, bool]:
+    def _missing(self, event: Event, past: Past, may_want: MayWant) -> tuple[int, int, bool]:
         """The latest number that is missing and may be for us, -1 if there is none; how long before
         this event it departed, at least; and whether the record tells of it."""
         number, age = past.number - 1, past.since_us
-        for before in past.record:
+        for before in past.record():
             if number < self.next:
                 return -1, 0, True
-            if number not in self.held and may_want(before.topic, before.summary):
+            if number in self.held:
+                return self._missing_before(self.held[number], event)
+            if may_want(before.topic, before.summary):
                 return number, age, True
             number -= 1
             age += before.since_us
-        while number >= self.next:
-            if number not in self.held:
-                return number, age, False
-            number -= 1
-        return -1, 0, False
+        if number in self.held:
+            return self._missing_before(self.held[number], event)
+        return (number, age, False) if number >= self.next else (-1, 0, True)
+
+    def _missing_before(self, held: Held, event: Event) -> tuple[int, int, bool]:
+        """What a held event awaits, this one does too."""
+        while held.awaits in self.held:
+            held = self.held[held.awaits]
+        if held.awaits < self.next:
+            return -1, 0, True
+        since = max(0, event.published_us - held.event.published_us)
+        return held.awaits, since + held.delta_us, held.told
 
     def release(self, now: int) -> list[tuple[Event, Status]]:
         """What need not wait any longer, in order."""
@@ -121,9 +142,9 @@ class Source:
         while self.held:
             number = self._numbers[0]
             if number == self.next or self.held[number].awaits < self.next:
-                out.append(self._go(Status.IN_ORDER))
+                out.append(self._go(Status.IN_ORDER, now))
             elif self.due_us() <= now:
-                out.append(self._go(Status.GAP_SKIPPED))
+                out.append(self._go(Status.GAP_SKIPPED, now))
             else:
                 break
         return out
@@ -134,16 +155,20 @@ class Source:
         longest = next(iter(self.held.values()))
         return min(first.until_us, longest.since_us + self._hold_us)
 
-    def _go(self, status: Status) -> tuple[Event, Status]:
-        """Let the first held event go."""
+    def _go(self, status: Status, now: int) -> tuple[Event, Status]:
+        """Let the first held event go. What was told to be for others is not remembered."""
         number = heappop(self._numbers)
-        event = self.held.pop(number).event
-        self._pass_to(number)
+        held = self.held.pop(number)
+        if status is Status.GAP_SKIPPED:
+            self._pass_to(number)
+        elif held.until_us > held.since_us:
+            self.spread.outcome(late=now > held.latch_us)
         self.next = number + 1
-        return event, status
+        return held.event, status
 
-    def _let_all_go(self) -> list[tuple[Event, Status]]:
-        return [self._go(Status.GAP_SKIPPED) for _ in range(len(self.held))]
+    def let_all_go(self, now: int) -> list[tuple[Event, Status]]:
+        """In order, though something is missing."""
+        return [self._go(Status.GAP_SKIPPED, now) for _ in range(len(self.held))]
 
     def _pass_to(self, number: int) -> None:
         """Numbers before this one are passed over; if one still comes, it is out of order."""
@@ -152,6 +177,9 @@ class Source:
         self._passed_from.append(self.next)
         self._passed_until.append(number)
         self.next = number
+        self._trim()
+
+    def _trim(self) -> None:
         if len(self._passed_from) > PASSED_RANGES:
             del self._passed_from[0], self._passed_until[0]
 
@@ -164,4 +192,5 @@ class Source:
         ranges = [r for r in ((begin, number), (number + 1, end)) if r[0] < r[1]]
         self._passed_from[at : at + 1] = [first for first, _ in ranges]
         self._passed_until[at : at + 1] = [last for _, last in ranges]
+        self._trim()
         return True

@@ -11,11 +11,13 @@ A false positive costs a hold that was not needed, never an event.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from xxhash import xxh3_64_intdigest
 
+from unisono.core.events import SUMMARY_BYTES
 from unisono.core.predicate import Attributes, Predicate, Value
 
-BYTES = 16
 _HASHES = 4
 
 
@@ -25,8 +27,8 @@ def summary(attributes: Attributes | None) -> bytes:
         return b""
     bits = 0
     for name, value in attributes.items():
-        bits |= _bits(name, None) | _bits(name, value)
-    return bits.to_bytes(BYTES, "little")
+        bits |= _bits(name, None, False) | _bits(name, value, isinstance(value, bool))
+    return bits.to_bytes(SUMMARY_BYTES, "little")
 
 
 def may_match(where: Predicate, told: bytes) -> bool:
@@ -34,15 +36,17 @@ def may_match(where: Predicate, told: bytes) -> bool:
     bits = int.from_bytes(told, "little")
 
     def has(name: str, value: Value | None) -> bool:
-        wanted = _bits(name, value)
+        wanted = _bits(name, value, isinstance(value, bool))
         return bits & wanted == wanted
 
     return where.possible(has)
 
 
-def _bits(name: str, value: Value | None) -> int:
-    """Numbers that are equal have equal bits, whatever their type."""
-    if isinstance(value, bool):
+@lru_cache(1 << 12)
+def _bits(name: str, value: Value | None, is_bool: bool) -> int:
+    """Numbers that are equal have equal bits, whatever their type; True is no number here, but is
+    the same as 1 to the cache, hence `is_bool`."""
+    if is_bool:
         text = f"{name}?{value}"
     elif isinstance(value, str):
         text = f"{name}={value}"

@@ -20,8 +20,8 @@ IN_ORDER, GAP_SKIPPED, OUT_OF_ORDER = range(3)
 _RULES = {"conditional": 0, "paper": 1, "chebyshev": 2, "static": 3}
 # Places in the options of the loop.
 _RULE, _WINDOW, _HOLD, _STATIC, _FIRST, _BUFFER, _RECORD, _OPTIONS = range(8)
-_WATCHED, _FEWEST = spread._WATCHED, spread._FEWEST
-_FAR, _TOO_MANY, _UNLIKELY = spread._FAR, spread._TOO_MANY, spread._UNLIKELY
+_REMEMBERED, _JUDGED, _OUTCOMES = spread.REMEMBERED, spread.JUDGED, spread.OUTCOMES
+_UNLIKELY = spread.UNLIKELY
 
 
 class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,16 +102,13 @@ def replay(came: Arrivals, options: Fifo) -> Released:
         released.status,
         released.latch_us,
         np.zeros(options.window + 1, np.int64),
-        np.zeros(_WATCHED + 1, np.int64),
-        np.zeros((min(most, room), 4), np.int64),
+        np.zeros((min(most, room), _COLUMNS), np.int64),
     )
     return released
 
 
-# Places in a row of `held`.
-_AT, _SINCE, _UNTIL, _AWAITS = range(4)
-# Places in the state of a pair.
-_COUNT, _ABSOLUTE, _SQUARES, _BEGIN, _SEEN, _FARS, _WATCH_BEGIN, _NEXT, _HELD, _STATE = range(10)
+# Places in a row of `held`; the one that is awaited departed at the last but one.
+_AT, _SINCE, _LATCH, _UNTIL, _AWAITS, _AWAITED_US, _TOLD, _COLUMNS = range(8)
 
 
 @in_place
@@ -131,14 +128,15 @@ def _replay(
     status: Ints,
     latch_us: Longs,
     samples: Longs,
-    watched: Longs,
     held: Longs,
 ) -> None:
     for pair in range(publisher.size):
         begin = first[publisher[pair]] - 1  # so that message `number` is at begin + number
         mine = wants[client[pair]]
         count = absolute = squares = ring = 0
-        seen = fars = watch_ring = 0
+        variance = furthest = 0.0
+        seen_samples = 0
+        in_time = late = 0
         expected = 0
         waiting = 0
         last_arrived = last_departed = 0
@@ -149,6 +147,11 @@ def _replay(
             when = 0  # a latch that was over before has to wait for those of lower numbers
             while waiting:
                 if _ready(number, held, expected):
+                    if held[0, _UNTIL] > held[0, _SINCE]:
+                        in_time += when <= held[0, _LATCH]
+                        late += when > held[0, _LATCH]
+                        if in_time + late > _OUTCOMES:
+                            in_time, late = in_time // 2, late // 2
                     expected = _go(number, held, released_us, status, IN_ORDER, when)
                 else:
                     when = max(when, _due(held, waiting, options[_HOLD]))
@@ -165,15 +168,6 @@ def _replay(
             else:
                 sample = abs((now - last_arrived) - (departed - last_departed))
                 sample = min(sample, options[_HOLD])
-                if count >= _FEWEST:
-                    far = 1 if 1.5 * sample * count > _FAR * absolute else 0
-                    if seen == _WATCHED:
-                        fars -= watched[watch_ring]
-                    else:
-                        seen += 1
-                    watched[watch_ring] = far
-                    fars += far
-                    watch_ring = (watch_ring + 1) % _WATCHED
                 if count == options[_WINDOW]:
                     absolute -= samples[ring]
                     squares -= samples[ring] * samples[ring]
@@ -183,10 +177,16 @@ def _replay(
                 ring = (ring + 1) % options[_WINDOW]
                 absolute += sample
                 squares += sample * sample
+                seen_samples = min(seen_samples + 1, _REMEMBERED)
+                variance += (sample * sample - variance) / seen_samples
+                furthest = max(float(sample), furthest * (1 - 1 / _REMEMBERED))
             last_arrived, last_departed = now, departed
             if this < expected:
                 released_us[at] = now
                 status[at] = OUT_OF_ORDER
+                late += 1
+                if in_time + late > _OUTCOMES:
+                    in_time, late = in_time // 2, late // 2
                 continue
             awaits, since, told = _missing(
                 number,
@@ -202,15 +202,25 @@ def _replay(
             )
             until = int(now)
             if awaits >= expected:
-                fits = seen < _WATCHED // 2 or fars <= _TOO_MANY * seen
+                seen = in_time + late
+                allowed = violation * seen
+                fits = seen < _JUDGED or late <= allowed + 3 * sqrt(allowed)
                 delta = max(departed - since, 0)
-                latch_us[at] = _latch(
-                    options, violation, delta, told, count, absolute, squares, fits
-                )
+                latch_us[at] = _latch(options, violation, delta, told, count, absolute, squares)
                 until = now + int(latch_us[at])
-            waiting = _hold(number, held, waiting, at, now, until, awaits)
+                if not fits and options[_RULE] == 0:
+                    bound = sqrt(variance) * sqrt((1 - violation) / violation)
+                    safe = np.int64(np.rint(max(bound, furthest) - delta))
+                    until = now + int(min(max(latch_us[at], safe), options[_HOLD]))
+            waiting = _hold(number, held, waiting, at, now, until, awaits, since, told)
+            held[_place(number, held, waiting, this), _LATCH] = now + latch_us[at]
             while waiting:
                 if _ready(number, held, expected):
+                    if held[0, _UNTIL] > held[0, _SINCE]:
+                        in_time += now <= held[0, _LATCH]
+                        late += now > held[0, _LATCH]
+                        if in_time + late > _OUTCOMES:
+                            in_time, late = in_time // 2, late // 2
                     expected = _go(number, held, released_us, status, IN_ORDER, now)
                 elif waiting > options[_BUFFER] or _due(held, waiting, options[_HOLD]) <= now:
                     expected = _go(number, held, released_us, status, GAP_SKIPPED, now)
@@ -234,19 +244,33 @@ def _missing(
 ) -> tuple[int, int, bool]:
     """The latest missing number that may be for this subscriber; when it departed, or, beyond the
     record, the last one that is told of; whether it is told of."""
-    place = waiting - 1  # held ones with higher numbers are not of interest
-    while place >= 0 and number[held[place, _AT]] > this:
-        place -= 1
     for step in range(1, this - expected + 1):
         candidate = this - step
-        if place >= 0 and number[held[place, _AT]] == candidate:
-            place -= 1
-            continue
+        place = _place(number, held, waiting, candidate)
+        if place >= 0:  # what a held one awaits, this one does too
+            while place >= 0:
+                last = place
+                place = _place(number, held, waiting, held[last, _AWAITS])
+            if held[last, _AWAITS] < expected:
+                return -1, 0, True
+            return held[last, _AWAITS], held[last, _AWAITED_US], held[last, _TOLD] == 1
         if step <= record and not mine[topic[begin + candidate]]:
             continue
-        told = max(candidate, this - max(1, record + 1))
-        return candidate, departed_us[begin + told], step <= record
+        return candidate, departed_us[begin + candidate], step <= record
     return -1, 0, True
+
+
+@in_place
+def _place(number: Longs, held: Longs, waiting: int, wanted: int) -> int:
+    """Where a number is held; -1 if it is not."""
+    low, high = 0, waiting
+    while low < high:
+        middle = (low + high) // 2
+        if number[held[middle, _AT]] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < waiting and number[held[low, _AT]] == wanted else -1
 
 
 @in_place
@@ -264,15 +288,24 @@ def _due(held: Longs, waiting: int, hold_us: int) -> int:
 
 @in_place
 def _hold(
-    number: Longs, held: Longs, waiting: int, at: int, now: int, until: int, awaits: int
+    number: Longs,
+    held: Longs,
+    waiting: int,
+    at: int,
+    now: int,
+    until: int,
+    awaits: int,
+    awaited_us: int,
+    told: bool,
 ) -> int:
     place = waiting
     while place > 0 and number[held[place - 1, _AT]] > number[at]:
-        for column in range(4):
+        for column in range(_COLUMNS):
             held[place, column] = held[place - 1, column]
         place -= 1
     held[place, _AT], held[place, _SINCE] = at, now
     held[place, _UNTIL], held[place, _AWAITS] = until, awaits
+    held[place, _AWAITED_US], held[place, _TOLD] = awaited_us, told
     return waiting + 1
 
 
@@ -280,7 +313,7 @@ def _hold(
 def _drop(held: Longs, waiting: int) -> int:
     """The first held one is gone."""
     for place in range(1, waiting):
-        for column in range(4):
+        for column in range(_COLUMNS):
             held[place - 1, column] = held[place, column]
     return waiting - 1
 
@@ -302,14 +335,13 @@ def _latch(
     count: int,
     absolute: int,
     squares: int,
-    fits: bool,
 ) -> int:
     rule = options[_RULE]
     if rule == 3:
         wait = float(options[_STATIC])
     elif count == 0:
         wait = float(options[_FIRST]) if told or options[_RECORD] == 0 else 0.0
-    elif rule == 2 or not fits:
+    elif rule == 2:
         wait = sqrt(squares / count) * sqrt((1 - violation) / violation) - delta
     else:
         scale = absolute / (1.5 * count)
