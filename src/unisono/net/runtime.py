@@ -76,7 +76,10 @@ class Runtime:
         self._service = service
         self._recorder = recorder
         self._tickets: dict[str, asyncio.Future[None]] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        # Most timers are moved or cancelled before they are due: when each is, by the loop's time;
+        # and what wakes us, perhaps too early, and when.
+        self._due: dict[str, float] = {}
+        self._alarms: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         self._messages: deque[Transmit | Subscribe | Unsubscribe] = deque()
         self._events: deque[Transmit] = deque()
         self._wake_messages = asyncio.Event()
@@ -123,8 +126,8 @@ class Runtime:
             await asyncio.wait(waiting)
 
     async def stop(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
+        for _, alarm in self._alarms.values():
+            alarm.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -257,8 +260,7 @@ class Runtime:
             elif isinstance(effect, SetTimer):
                 self._set_timer(effect)
             elif isinstance(effect, CancelTimer):
-                if (timer := self._timers.pop(effect.key, None)) is not None:
-                    timer.cancel()
+                self._due.pop(effect.key, None)
             elif isinstance(effect, Done):
                 self._done(effect.ticket, effect.error)
             elif isinstance(effect, Trouble):
@@ -291,14 +293,26 @@ class Runtime:
             future.set_exception(NotAcknowledged(f"{ticket}: {error}"))
 
     def _set_timer(self, effect: SetTimer) -> None:
-        if (old := self._timers.pop(effect.key, None)) is not None:
-            old.cancel()
         wait_s = max(0, effect.at_us - self.now()) / 1e6
         loop = asyncio.get_running_loop()
-        self._timers[effect.key] = loop.call_later(wait_s, self._fire, effect.key)
+        due = self._due[effect.key] = loop.time() + wait_s
+        alarm = self._alarms.get(effect.key)
+        if alarm is not None and alarm[0] <= due:
+            return  # it looks again then
+        if alarm is not None:
+            alarm[1].cancel()
+        self._alarms[effect.key] = (due, loop.call_at(due, self._fire, effect.key))
 
     def _fire(self, key: str) -> None:
-        del self._timers[key]
+        at, _ = self._alarms.pop(key)
+        due = self._due.get(key)
+        if due is None:
+            return
+        if due > at:
+            loop = asyncio.get_running_loop()
+            self._alarms[key] = (due, loop.call_at(due, self._fire, key))
+            return
+        del self._due[key]
         if self.failure is None:
             with self._told():
                 self.carry(self.node.timer(key, self.now()))
