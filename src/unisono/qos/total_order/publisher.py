@@ -38,6 +38,7 @@ class Publisher:
         self._post = post
         self._limits = limits
         self._patience_us = patience_us
+        self._impatient = False  # the timer is set
         self._retry_us = retry_us
         self._retrying = False
         self._first = first_of(life)
@@ -60,7 +61,8 @@ class Publisher:
             return
         turn = self._turns[topic] = self._turns.get(topic, self._first) + 1
         self._outgoing[event.id] = (event, turn)
-        if self._patience_us is not None and len(self._outgoing) == len(self._overdue) + 1:
+        if not self._impatient and self._patience_us is not None:
+            self._impatient = True
             self._post.do(SetTimer(PATIENCE_TIMER, now + self._patience_us))
         if not self._retrying and self._retry_us is not None:
             self._retrying = True
@@ -140,11 +142,13 @@ class Publisher:
     def timer(self, now: int) -> None:
         """Report what has waited too long; it still goes out if its stamp comes."""
         assert self._patience_us is not None
+        self._impatient = False
         for event, _ in self._outgoing.values():
             if event.id in self._overdue:
                 continue
             due = event.published_us + self._patience_us
             if due > now:
+                self._impatient = True
                 self._post.do(SetTimer(PATIENCE_TIMER, due))
                 return
             self._overdue.add(event.id)
