@@ -317,14 +317,9 @@ class TotalOrder(Layer):
         if quiet and not post.local and not post.refused and not self._closing:
             return [*effects, *post.collect()] if effects else post.collect()
         out = list(effects)
-        local, me = post.local, post.node_id
         while True:
-            if local:
-                message = local.popleft()
-                if isinstance(message, msg.ToTopic):  # most of them
-                    out.extend(self._to_manager(message, me))
-                else:
-                    out.extend(self._dispatch(message, me, now))
+            if post.local:
+                out.extend(self._dispatch(post.local.popleft(), post.node_id, now))
             elif self.members.view is not self._view:
                 out.extend(self._follow(now))
             elif self.members.completed > self._completed:
