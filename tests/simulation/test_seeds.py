@@ -34,11 +34,11 @@ def check(name: str, seeds: range, untagged: bool = True) -> None:
 # With exact stamps, an unbounded buffer and everything delivered nothing is tagged - also while
 # subscriptions, members and the order change, managers crash, and lost messages are repeated.
 EXACT = {
-    "two-topics": 200,
-    "partial-subscriptions": 200,
-    "changing-subscriptions": 150,
-    "members-come-and-go": 80,
-    "lossy-messages": 80,
+    "two-topics": 100,
+    "partial-subscriptions": 100,
+    "changing-subscriptions": 80,
+    "members-come-and-go": 40,
+    "lossy-messages": 40,
     "everything-at-once": 40,
     "total-order/static": 200,
     "total-order/changing": 150,
