@@ -55,6 +55,7 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         "model tree --degree 2 --depth 2 --packets 0 --loss 0.1",
         "model markov --packets 4 --loss 0.1 --redundancy -1",
         "model latch --violation 0 --samples-ms=1",
+        "model latch --violation 0.1 --samples-ms=1 --rule best",
         "model latch --violation 0.1 --samples-ms=1,x",
         "model latch --violation 0.1 --samples-ms=",
         "model latch --violation 0.1 --samples-ms=1,inf",

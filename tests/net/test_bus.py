@@ -11,24 +11,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from support.buses import take
 
 import unisono
 from unisono import Bus, Limits, Status
 from unisono.qos.total_order.layer import TotalOrder
-
-_PATIENCE_S = 30
-
-
-@pytest.fixture(params=["memory", "nats"])
-def url(request: pytest.FixtureRequest) -> str:
-    if request.param == "memory":
-        return "memory://tests"
-    return str(request.getfixturevalue("nats_server").url)
-
-
-async def take(bus: Bus, count: int) -> list[unisono.Delivery]:
-    async with asyncio.timeout(_PATIENCE_S):
-        return [await bus.notify() for _ in range(count)]
 
 
 def order(events: list[unisono.Delivery]) -> list[tuple[str, bytes]]:

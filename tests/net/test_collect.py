@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import signal
 import subprocess
@@ -123,3 +124,39 @@ def test_the_bus_is_collected_in_process_and_by_content(tmp_path: Path) -> None:
 
     asyncio.run(scene())
     assert bounds(tmp_path) == (0, 11)
+
+
+def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said once, and what came meanwhile is written in order."""
+    monkeypatch.setattr("unisono.net.collect.AGAIN_S", 0.0)
+    failures = 3
+
+    class Full(Journal):
+        def _write(self, frame: bytes) -> None:
+            nonlocal failures
+            if failures:
+                failures -= 1
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super()._write(frame)
+
+    async def scene() -> list[str]:
+        said: list[str] = []
+        stop, ready = asyncio.Event(), asyncio.Event()
+        async with unisono.connect("memory://full", order="fifo") as bus:
+            with Full(tmp_path) as journal:
+                collecting = asyncio.ensure_future(
+                    collect(bus, journal, ["a"], stop, None, ready.set, said.append)
+                )
+                await ready.wait()
+                for number in range(20):
+                    await bus.publish("a", b"%d" % number)
+                async with asyncio.timeout(30):
+                    while journal.next < 20:  # noqa: ASYNC110
+                        await asyncio.sleep(0)
+                stop.set()
+                await collecting
+        return said
+
+    assert len(asyncio.run(scene())) == 1
+    rows = [row for batch in read(tmp_path, 0, 20) for row in batch["payload"].to_pylist()]
+    assert rows == [b"%d" % number for number in range(20)]

@@ -5,23 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.buses import take
 
 import unisono
 from unisono import Bus
 
-_PATIENCE_S = 30
-
-
-@pytest.fixture(params=["memory", "nats"])
-def url(request: pytest.FixtureRequest) -> str:
-    if request.param == "memory":
-        return "memory://crowd"
-    return str(request.getfixturevalue("nats_server").url)
-
 
 async def payloads(bus: Bus, count: int) -> list[bytes]:
-    async with asyncio.timeout(_PATIENCE_S):
-        return [(await bus.notify()).payload for _ in range(count)]
+    return [event.payload for event in await take(bus, count)]
 
 
 def test_processes_that_connect_at_once_form_one_bus(url: str) -> None:

@@ -12,29 +12,16 @@ import nats
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
+from support.buses import take
 
 import unisono
-from unisono import Bus, Fifo, Status
+from unisono import Fifo, Status
 from unisono.bench.server import NatsServer
 from unisono.errors import BadInput, Unsupported
 from unisono.pipeline.audit import audit
 from unisono.pipeline.read import open_trace
 from unisono.trace.files import write_tables
 from unisono.trace.run import write_run
-
-_PATIENCE_S = 30
-
-
-@pytest.fixture(params=["memory", "nats"])
-def url(request: pytest.FixtureRequest) -> str:
-    if request.param == "memory":
-        return "memory://content"
-    return str(request.getfixturevalue("nats_server").url)
-
-
-async def take(bus: Bus, count: int) -> list[unisono.Delivery]:
-    async with asyncio.timeout(_PATIENCE_S):
-        return [await bus.notify() for _ in range(count)]
 
 
 @pytest.mark.parametrize("order", ["none", "fifo", "total"])

@@ -51,7 +51,8 @@ async def _collect(args: argparse.Namespace, ui: Ui) -> int:
             def subscribed() -> None:
                 ui.remark(f"writing from position {begun} on; stop it with Ctrl-C")
 
-            await collect(bus, journal, args.topics.split(","), stop, args.where, subscribed)
+            topics = args.topics.split(",")
+            await collect(bus, journal, topics, stop, args.where, subscribed, ui.remark)
         written = journal.next - begun
     ui.emit({"folder": str(args.folder), "first": begun, "next": journal.next})
     ui.show(f"{written} events written, positions {begun} to {journal.next - 1}")

@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     early_events: int = 8192  # events before the subscription's start is known: oldest is dropped
     given_up_numbers: int = 65536  # per topic, skipped and still welcome as out_of_order
     publishers: int = 1 << 17  # per topic manager, ever: requests of further ones are refused
-    fifo_publishers: int = 1 << 16  # followed by a receiver: one with nothing held is forgotten
+    fifo_publishers: int = 1 << 16  # followed by a receiver: the first is forgotten
     parked: int = 1 << 16  # messages for topics whose manager is about to arrive: refused
     members: int = 4096  # processes of one bus: further ones are turned away
     trace_rows: int = 1 << 16  # rows in memory before they are written to disk
@@ -41,6 +41,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise BadInput(f"Limits.{name} is a positive whole number, not {value!r}")
+
+
+def check_fields(options: msgspec.Struct) -> None:
+    """Every field of the options is what its type says, or BadInput that names it."""
+    for field in msgspec.structs.fields(type(options)):
+        try:
+            msgspec.convert(getattr(options, field.name), field.type)
+        except msgspec.ValidationError as error:
+            raise BadInput(f"{field.name}: {error}") from None
 
 
 def check_topic(topic: str) -> str:

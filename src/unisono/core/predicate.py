@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unisono.errors import BadInput
@@ -62,7 +63,7 @@ class BadPredicate(BadInput):
 class Predicate:
     """What a subscription asks of events. Made by `parse`."""
 
-    def __init__(self, text: str, root: Node) -> None:
+    def __init__(self, text: str, root: Part) -> None:
         self.text = text
         self._root = root
 
@@ -77,6 +78,18 @@ class Predicate:
         return f"Predicate({self.text!r})"
 
 
+class Filters(dict[str, Predicate]):
+    """Predicates by topic, as the application last chose them."""
+
+    def narrow(self, topics: Sequence[str], where: Predicate | None) -> None:
+        """Of these topics only what matches is wanted; None: everything."""
+        for topic in topics:
+            if where is None:
+                self.pop(topic, None)
+            else:
+                self[topic] = where
+
+
 def parse(text: str) -> Predicate:
     """The predicate, or BadPredicate that says where the fault is."""
     if not isinstance(text, str):
@@ -89,18 +102,18 @@ def parse(text: str) -> Predicate:
 # What a predicate is made of. `judge`: true, false, or None where that is not known.
 
 
-class Node:
+class Part(ABC):
     """Base of the parts."""
 
-    def judge(self, attributes: Attributes) -> bool | None:
-        raise NotImplementedError
+    @abstractmethod
+    def judge(self, attributes: Attributes) -> bool | None: ...
 
+    @abstractmethod
     def possible(self, has: Has, wanted: bool) -> bool:
         """Whether this may be true, or with wanted=False false."""
-        raise NotImplementedError
 
 
-class Compare(Node):
+class Compare(Part):
     """An attribute beside a literal."""
 
     def __init__(self, name: str, sign: str, value: Value) -> None:
@@ -121,7 +134,7 @@ class Compare(Node):
         return has(self._name, self._value if exact else None)
 
 
-class Among(Node):
+class Among(Part):
     """An attribute in a list."""
 
     def __init__(self, name: str, values: list[Value]) -> None:
@@ -140,7 +153,7 @@ class Among(Node):
         return any(has(self._name, value) for value in self._values)
 
 
-class Prefix(Node):
+class Prefix(Part):
     """A string that begins so."""
 
     def __init__(self, name: str, begin: str) -> None:
@@ -154,7 +167,7 @@ class Prefix(Node):
         return has(self._name, None)
 
 
-class Exists(Node):
+class Exists(Part):
     """An attribute, whatever it is."""
 
     def __init__(self, name: str) -> None:
@@ -167,8 +180,8 @@ class Exists(Node):
         return not wanted or has(self._name, None)
 
 
-class Opposite(Node):
-    def __init__(self, part: Node) -> None:
+class Opposite(Part):
+    def __init__(self, part: Part) -> None:
         self._part = part
 
     def judge(self, attributes: Attributes) -> bool | None:
@@ -179,10 +192,10 @@ class Opposite(Node):
         return self._part.possible(has, not wanted)
 
 
-class Joined(Node):
+class Joined(Part):
     """Parts with `and` between them (deciding = False), or `or` (True)."""
 
-    def __init__(self, deciding: bool, parts: list[Node]) -> None:
+    def __init__(self, deciding: bool, parts: list[Part]) -> None:
         self._deciding, self._parts = deciding, parts
 
     def judge(self, attributes: Attributes) -> bool | None:
@@ -220,7 +233,7 @@ class _Parser:
         self._depth = 0
         self._next = self._read(0)
 
-    def whole(self) -> Node:
+    def whole(self) -> Part:
         found = self._any()
         if self._next.kind != "end":
             raise self._wrong("and, or, or the end expected")
@@ -253,19 +266,19 @@ class _Parser:
             return True
         return False
 
-    def _any(self) -> Node:
+    def _any(self) -> Part:
         parts = [self._all()]
         while self._word("or"):
             parts.append(self._all())
         return parts[0] if len(parts) == 1 else Joined(True, parts)
 
-    def _all(self) -> Node:
+    def _all(self) -> Part:
         parts = [self._one()]
         while self._word("and"):
             parts.append(self._one())
         return parts[0] if len(parts) == 1 else Joined(False, parts)
 
-    def _one(self) -> Node:
+    def _one(self) -> Part:
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise BadPredicate(self._text, self._next.at, f"nested more than {DEPTH_MAX} deep")
@@ -273,7 +286,7 @@ class _Parser:
         self._depth -= 1
         return found
 
-    def _part(self) -> Node:
+    def _part(self) -> Part:
         if self._word("not"):
             return Opposite(self._one())
         if self._word("("):
@@ -290,7 +303,7 @@ class _Parser:
             raise self._wrong("an attribute expected")
         return self._take().text
 
-    def _compared(self, name: str) -> Node:
+    def _compared(self, name: str) -> Part:
         if self._word("prefix"):
             if self._next.kind != "string":
                 raise self._wrong("a string in quotes expected")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unisono.core.entropy import digest as digest
+from unisono.core.entropy import digest
 from unisono.errors import EnvironmentLacks
 
 if TYPE_CHECKING:

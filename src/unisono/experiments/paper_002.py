@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unisono.core.entropy import digest
 from unisono.experiments import broker_network as net
 from unisono.experiments.lossy_group import claim, listed, mean
 from unisono.experiments.registry import Claim, Experiment, Table
@@ -60,7 +61,7 @@ def _simulate_path(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
     from unisono.sim.brokers import path
 
     brokers = BROKERS[setting]
-    draw = np.random.default_rng(net.digest(seed, "path"))
+    draw = np.random.default_rng(digest(seed, "path"))
     gaps = draw.exponential(1e6 / net.PUBLISHED_PER_S, SAMPLES // 10 if quick else SAMPLES)
     plan = net.pair_plan(path(brokers), brokers - 1, np.cumsum(gaps).astype(np.int64), net.THREADS)
     delay = net.delays_ms(net.arrivals_of(plan, seed))
@@ -174,7 +175,7 @@ def _simulate_congestion(setting: str, seed: int, quick: bool) -> Mapping[str, f
 
     from unisono.sim.brokers import low_degree
 
-    draw = np.random.default_rng(net.digest(seed, "load"))
+    draw = np.random.default_rng(digest(seed, "load"))
     capacity = net.THREADS / net.MATCH_MS * 1000
     each = 2000 if quick else 8000
     gaps = np.concatenate([draw.exponential(1e6 / (load * capacity), each) for load in LOADS])
@@ -440,7 +441,7 @@ def _simulate_changing(setting: str, seed: int, quick: bool) -> Mapping[str, flo
     from unisono.sim.brokers import path
     from unisono.sim.columnar.latches import OUT_OF_ORDER, replay
 
-    draw = np.random.default_rng(net.digest(seed, "rates"))
+    draw = np.random.default_rng(digest(seed, "rates"))
     each_s = 60 if quick else 300
     gaps = [draw.exponential(1e6 / rate, round(rate * each_s)) for rate in RATES]
     phase = np.repeat(np.arange(len(RATES)), [g.size for g in gaps])

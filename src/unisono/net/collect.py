@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from unisono.core.events import Delivery
+from unisono.errors import EnvironmentLacks
 from unisono.journal.journal import Journal
 from unisono.net.bus import Bus
 
+AGAIN_S = 1.0  # between attempts to write
 BATCH = 4096  # notifications that are written together, at most
 
 
@@ -19,11 +22,12 @@ async def collect(
     stop: asyncio.Event,
     where: str | None = None,
     subscribed: Callable[[], None] = lambda: None,
+    trouble: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Write all notifications of these topics until told to stop; then what has come so far.
 
-    A flush takes as long as the disk does; meanwhile notifications wait in the bus, which reads no
-    further when they are too many.
+    A flush takes as long as the disk does, and is tried again while that is full; meanwhile
+    notifications wait in the bus, which reads no further when they are too many.
     """
     await bus.subscribe(*topics, where=where)
     subscribed()
@@ -41,6 +45,24 @@ async def collect(
             while bus.waiting and len(batch) < BATCH:
                 batch.append(await bus.notify())
             journal.append(batch)
-            await asyncio.to_thread(journal.flush)
+            await _flush(journal, stopping, trouble)
     finally:
         stopping.cancel()
+
+
+async def _flush(
+    journal: Journal, stopping: asyncio.Future[Any], trouble: Callable[[str], None]
+) -> None:
+    """Until it is written; or, once told to stop, once."""
+    said = ""
+    while True:
+        try:
+            await asyncio.to_thread(journal.flush)
+            return
+        except EnvironmentLacks as error:
+            if stopping.done():
+                raise
+            if str(error) != said:
+                said = str(error)
+                trouble(said)
+            await asyncio.wait((stopping,), timeout=AGAIN_S)

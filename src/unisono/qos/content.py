@@ -14,7 +14,7 @@ from typing import ClassVar
 from unisono.core.effects import Notify
 from unisono.core.events import Event, Status
 from unisono.core.layer import Effects, Layer
-from unisono.core.predicate import Predicate
+from unisono.core.predicate import Filters, Predicate
 
 
 class Content(Layer):
@@ -23,7 +23,7 @@ class Content(Layer):
     name: ClassVar[str] = "content"
 
     def __init__(self) -> None:
-        self._where: dict[str, Predicate] = {}
+        self._where = Filters()
         self._ignored: Counter[str] = Counter()
 
     @property
@@ -31,11 +31,7 @@ class Content(Layer):
         return self._ignored
 
     def narrow(self, topics: Sequence[str], where: Predicate | None) -> None:
-        for topic in topics:
-            if where is None:
-                self._where.pop(topic, None)
-            else:
-                self._where[topic] = where
+        self._where.narrow(topics, where)
 
     def notify(self, event: Event, status: Status, now: int) -> Effects:
         where = self._where.get(event.topic)

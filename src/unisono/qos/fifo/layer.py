@@ -22,7 +22,7 @@ from unisono.core.effects import (
 from unisono.core.events import Before, Event, Past, Status, encoded, first_of
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
-from unisono.core.predicate import Predicate
+from unisono.core.predicate import Filters, Predicate
 from unisono.qos.fifo.options import Fifo
 from unisono.qos.fifo.source import Source
 from unisono.qos.fifo.summary import may_match, summary
@@ -50,7 +50,7 @@ class ProbabilisticFifo(Layer):
         self._published_us: int | None = None
         self._record: deque[msgspec.Raw] = deque(maxlen=options.record)  # the latest first
         self._topics: set[str] = set()  # subscribed, or about to be
-        self._where: dict[str, Predicate] = {}  # topic -> what is wanted of it
+        self._where = Filters()
         self.sources: dict[str, Source] = {}
         self._timers: dict[str, int] = {}  # publisher -> when it is set for
         self._ignored: Counter[str] = Counter()
@@ -85,11 +85,7 @@ class ProbabilisticFifo(Layer):
         return (Unsubscribe(tuple(topics), ticket),)
 
     def narrow(self, topics: Sequence[str], where: Predicate | None) -> None:
-        for topic in topics:
-            if where is None:
-                self._where.pop(topic, None)
-            else:
-                self._where[topic] = where
+        self._where.narrow(topics, where)
 
     # Up.
 

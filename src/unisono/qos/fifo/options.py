@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from unisono.core.events import RECORD_MAX
 from unisono.core.layer import Layer
-from unisono.core.limits import Limits
-from unisono.errors import BadInput, EnvironmentLacks, Unsupported
+from unisono.core.limits import Limits, check_fields
+from unisono.errors import EnvironmentLacks, Unsupported
 
 
 class Fifo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,11 +27,7 @@ class Fifo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     buffer: Annotated[int, Meta(ge=1, le=1 << 20)] = 4096  # events held of one publisher
 
     def __post_init__(self) -> None:
-        for field in msgspec.structs.fields(type(self)):
-            try:
-                msgspec.convert(getattr(self, field.name), field.type)
-            except msgspec.ValidationError as error:
-                raise BadInput(f"{field.name}: {error}") from None
+        check_fields(self)
         if (self.rule == "static") != (self.latch_ms is not None):
             raise Unsupported('latch_ms and rule="static" belong together')
 

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from unisono.core.layer import FrameLayer
-from unisono.core.limits import Limits
-from unisono.errors import BadInput, EnvironmentLacks, Unsupported
+from unisono.core.limits import Limits, check_fields
+from unisono.errors import EnvironmentLacks, Unsupported
 from unisono.qos.coding import PACKETS_MAX
 
 
@@ -36,11 +36,7 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keep_bytes: Annotated[int, Meta(ge=1)] = 64 << 20  # of all events together
 
     def __post_init__(self) -> None:
-        for field in msgspec.structs.fields(type(self)):
-            try:
-                msgspec.convert(getattr(self, field.name), field.type)
-            except msgspec.ValidationError as error:
-                raise BadInput(f"{field.name}: {error}") from None
+        check_fields(self)
         if self.redundancy == "adaptive" and not self.coding:
             raise Unsupported(
                 'redundancy="adaptive" counts on coding: without it a lost packet needs its own '

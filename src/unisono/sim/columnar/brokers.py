@@ -126,12 +126,9 @@ def _behind(near: list[list[int]], broker: int, first: int) -> list[int]:
 
 
 def _grown(old: _Net) -> _Net:
-    before = old.arrival.size
-    due, arrival = (np.concatenate((rows, np.zeros_like(rows))) for rows in (old.due, old.arrival))
-    free = np.concatenate((old.free, np.zeros_like(old.free)))
-    left = int(old.counts[_FREE])
-    free[left : left + before] = np.arange(before, 2 * before)
-    old.counts[_FREE] += before
+    """The same run with twice the room for what is under way."""
+    due, arrival, free = heap.more_room(old.due, old.arrival, old.free, int(old.counts[_FREE]))
+    old.counts[_FREE] += old.arrival.size
     return old._replace(due=due, arrival=arrival, free=free)
 
 

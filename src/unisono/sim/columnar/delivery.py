@@ -20,7 +20,7 @@ from unisono.sim.channels import Wan
 from unisono.sim.columnar import gossip
 from unisono.sim.columnar import group as grp
 from unisono.sim.columnar.engine import node_names
-from unisono.sim.columnar.heap import ENTRY
+from unisono.sim.columnar.heap import ENTRY, more_room
 from unisono.sim.columnar.losses import TRAIN, make_channels
 from unisono.sim.columnar.overlay import branches
 from unisono.sim.columnar.packets import HELD
@@ -268,10 +268,6 @@ def _trains(count: int) -> Table:
 
 def _grown(old: grp.Group) -> grp.Group:
     """The same run with twice the room for what is due."""
-    before = old.mail.size
-    due, mail = (np.concatenate((rows, np.zeros_like(rows))) for rows in (old.due, old.mail))
-    free = np.concatenate((old.free, np.zeros_like(old.free)))
-    left = int(old.counts[grp.FREE])
-    free[left : left + before] = np.arange(before, 2 * before)
-    old.counts[grp.FREE] += before
+    due, mail, free = more_room(old.due, old.mail, old.free, int(old.counts[grp.FREE]))
+    old.counts[grp.FREE] += old.mail.size
     return old._replace(due=due, mail=mail, free=free)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unisono.compiled import Longs, in_place
+from unisono.compiled import Ints, Longs, in_place
 from unisono.sim.columnar.tables import Table
 
 ENTRY = np.dtype([("time", np.int64), ("turn", np.int64), ("item", np.int64)], align=True)
@@ -67,3 +67,13 @@ def pop(entry: Table, state: Longs) -> int:
     entry[at].turn = turn
     entry[at].item = moved
     return int(item)
+
+
+def more_room(due: Table, rows: Table, free: Ints, left: int) -> tuple[Table, Table, Ints]:
+    """A queue, the rows that its items are, and the list of free rows, of which `left` are left:
+    twice as large. The new rows are free, too."""
+    before = rows.size
+    due, rows = (np.concatenate((old, np.zeros_like(old))) for old in (due, rows))
+    free = np.concatenate((free, np.zeros_like(free)))
+    free[left : left + before] = np.arange(before, 2 * before)
+    return due, rows, free

@@ -102,6 +102,7 @@ def replay(came: Arrivals, options: Fifo) -> Released:
         released.status,
         released.latch_us,
         np.zeros(options.window + 1, np.int64),
+        np.zeros(2, np.int64),
         np.zeros((min(most, room), _COLUMNS), np.int64),
     )
     return released
@@ -128,6 +129,7 @@ def _replay(
     status: Ints,
     latch_us: Longs,
     samples: Longs,
+    outcomes: Longs,
     held: Longs,
 ) -> None:
     for pair in range(publisher.size):
@@ -136,29 +138,17 @@ def _replay(
         count = absolute = squares = ring = 0
         variance = furthest = 0.0
         seen_samples = 0
-        in_time = late = 0
+        outcomes[:] = 0
         expected = 0
         waiting = 0
         last_arrived = last_departed = 0
         for at in range(pair_start[pair], pair_start[pair + 1] + 1):
             ended = at == pair_start[pair + 1]
             now = int(arrived_us[at]) if not ended else 1 << 62
-            # what is due before this arrival
-            when = 0  # a latch that was over before has to wait for those of lower numbers
-            while waiting:
-                if _ready(number, held, expected):
-                    if held[0, _UNTIL] > held[0, _SINCE]:
-                        in_time += when <= held[0, _LATCH]
-                        late += when > held[0, _LATCH]
-                        if in_time + late > _OUTCOMES:
-                            in_time, late = in_time // 2, late // 2
-                    expected = _go(number, held, released_us, status, IN_ORDER, when)
-                else:
-                    when = max(when, _due(held, waiting, options[_HOLD]))
-                    if when > now:
-                        break
-                    expected = _go(number, held, released_us, status, GAP_SKIPPED, when)
-                waiting = _drop(held, waiting)
+            # what is due before this arrival; a latch that was over has to wait for lower numbers
+            waiting, expected = _release(
+                number, held, waiting, expected, released_us, status, outcomes, options, 0, now
+            )
             if ended:
                 break
             this = number[at]
@@ -184,9 +174,7 @@ def _replay(
             if this < expected:
                 released_us[at] = now
                 status[at] = OUT_OF_ORDER
-                late += 1
-                if in_time + late > _OUTCOMES:
-                    in_time, late = in_time // 2, late // 2
+                _count(outcomes, True)
                 continue
             awaits, since, told = _missing(
                 number,
@@ -202,9 +190,9 @@ def _replay(
             )
             until = int(now)
             if awaits >= expected:
-                seen = in_time + late
+                seen = outcomes[0] + outcomes[1]
                 allowed = violation * seen
-                fits = seen < _JUDGED or late <= allowed + 3 * sqrt(allowed)
+                fits = seen < _JUDGED or outcomes[1] <= allowed + 3 * sqrt(allowed)
                 delta = max(departed - since, 0)
                 latch_us[at] = _latch(options, violation, delta, told, count, absolute, squares)
                 until = now + int(latch_us[at])
@@ -212,21 +200,50 @@ def _replay(
                     bound = sqrt(variance) * sqrt((1 - violation) / violation)
                     safe = np.int64(np.rint(max(bound, furthest) - delta))
                     until = now + int(min(max(latch_us[at], safe), options[_HOLD]))
-            waiting = _hold(number, held, waiting, at, now, until, awaits, since, told)
-            held[_place(number, held, waiting, this), _LATCH] = now + latch_us[at]
-            while waiting:
-                if _ready(number, held, expected):
-                    if held[0, _UNTIL] > held[0, _SINCE]:
-                        in_time += now <= held[0, _LATCH]
-                        late += now > held[0, _LATCH]
-                        if in_time + late > _OUTCOMES:
-                            in_time, late = in_time // 2, late // 2
-                    expected = _go(number, held, released_us, status, IN_ORDER, now)
-                elif waiting > options[_BUFFER] or _due(held, waiting, options[_HOLD]) <= now:
-                    expected = _go(number, held, released_us, status, GAP_SKIPPED, now)
-                else:
-                    break
-                waiting = _drop(held, waiting)
+            latched = now + latch_us[at]
+            waiting = _hold(number, held, waiting, at, now, latched, until, awaits, since, told)
+            waiting, expected = _release(
+                number, held, waiting, expected, released_us, status, outcomes, options, now, now
+            )
+
+
+@in_place
+def _release(
+    number: Longs,
+    held: Longs,
+    waiting: int,
+    expected: int,
+    released_us: Longs,
+    status: Ints,
+    outcomes: Longs,
+    options: Longs,
+    when: int,
+    now: int,
+) -> tuple[int, int]:
+    """Let go, not before `when`, what need not wait longer than until now; how many are still held,
+    and which number is expected then."""
+    while waiting:
+        if _ready(number, held, expected):
+            if held[0, _UNTIL] > held[0, _SINCE]:
+                _count(outcomes, when > held[0, _LATCH])
+            expected = _go(number, held, released_us, status, IN_ORDER, when)
+        else:
+            if waiting <= options[_BUFFER]:
+                when = max(when, _due(held, waiting, options[_HOLD]))
+            if when > now:
+                break
+            expected = _go(number, held, released_us, status, GAP_SKIPPED, when)
+        waiting = _drop(held, waiting)
+    return waiting, expected
+
+
+@in_place
+def _count(outcomes: Longs, late: bool) -> None:
+    """What was missing has come: in time, or late."""
+    outcomes[1 if late else 0] += 1
+    if outcomes[0] + outcomes[1] > _OUTCOMES:
+        outcomes[0] //= 2
+        outcomes[1] //= 2
 
 
 @in_place
@@ -293,6 +310,7 @@ def _hold(
     waiting: int,
     at: int,
     now: int,
+    latched: int,
     until: int,
     awaits: int,
     awaited_us: int,
@@ -304,7 +322,7 @@ def _hold(
             held[place, column] = held[place - 1, column]
         place -= 1
     held[place, _AT], held[place, _SINCE] = at, now
-    held[place, _UNTIL], held[place, _AWAITS] = until, awaits
+    held[place, _LATCH], held[place, _UNTIL], held[place, _AWAITS] = latched, until, awaits
     held[place, _AWAITED_US], held[place, _TOLD] = awaited_us, told
     return waiting + 1
 
