@@ -50,7 +50,7 @@ def test_what_was_written_is_read_by_position(tmp_path: Path) -> None:
     rows = [row for batch in read(tmp_path, 0, 100) for row in batch.to_pylist()]
     assert [row["position"] for row in rows] == list(range(100))
     assert rows[42]["payload"] == bytes([42]) * 10
-    assert dict(rows[42]["attributes"]) == {"n": "42", "even": "true", "name": '"ü"'}
+    assert dict(rows[42]["attributes"]) == {"n": "42", "even": "true", "name": "ü"}
     assert rows[40]["attributes"] is None
     assert rows[42]["status"] == "in_order"
 

@@ -7,7 +7,6 @@ import asyncio
 import signal
 from pathlib import Path
 
-import unisono
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks
 
@@ -30,8 +29,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
 
 async def _collect(args: argparse.Namespace, ui: Ui) -> int:
     try:
-        from unisono.journal.journal import Journal
-        from unisono.net.collect import collect
+        from unisono.net.collect import Wish, keep
     except ImportError as error:
         raise EnvironmentLacks(
             f"a journal needs pyarrow ({error}): pip install 'unisono[trace]'"
@@ -40,20 +38,16 @@ async def _collect(args: argparse.Namespace, ui: Ui) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    keep = None if args.keep_gb is None else round(args.keep_gb * 1e9)
-    with Journal(args.folder, keep_bytes=keep) as journal:
-        begun = journal.next
-        if journal.repaired_bytes:
-            ui.remark(f"{journal.repaired_bytes} bytes of an unfinished write were cut off")
-        connection = unisono.connect(args.url, order=args.order, delivery=args.delivery)
-        async with connection as bus:
-
-            def subscribed() -> None:
-                ui.remark(f"writing from position {begun} on; stop it with Ctrl-C")
-
-            topics = args.topics.split(",")
-            await collect(bus, journal, topics, stop, args.where, subscribed, ui.remark)
-        written = journal.next - begun
-    ui.emit({"folder": str(args.folder), "first": begun, "next": journal.next})
-    ui.show(f"{written} events written, positions {begun} to {journal.next - 1}")
+    wish = Wish(
+        url=args.url,
+        folder=str(args.folder),
+        topics=tuple(args.topics.split(",")),
+        order=args.order,
+        delivery=args.delivery,
+        where=args.where,
+        keep_bytes=None if args.keep_gb is None else round(args.keep_gb * 1e9),
+    )
+    begun, after = await keep(wish, stop, ui.remark)
+    ui.emit({"folder": wish.folder, "first": begun, "next": after})
+    ui.show(f"{after - begun} events written, positions {begun} to {after - 1}")
     return 0

@@ -31,6 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     early_events: int = 8192  # events before the subscription's start is known: oldest is dropped
     given_up_numbers: int = 65536  # per topic, skipped and still welcome as out_of_order
     publishers: int = 1 << 17  # per topic manager, ever: requests of further ones are refused
+    own_ids: int = 1 << 16  # event ids that publishers chose, remembered: the first is forgotten
     fifo_publishers: int = 1 << 16  # followed by a receiver: the first is forgotten
     parked: int = 1 << 16  # messages for topics whose manager is about to arrive: refused
     members: int = 4096  # processes of one bus: further ones are turned away

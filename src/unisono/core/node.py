@@ -30,6 +30,7 @@ from unisono.core.effects import (
 from unisono.core.events import EVERYONE, Control, Delivery, Event, first_of, inbox
 from unisono.core.layer import Effects, FrameLayer, Layer
 from unisono.core.limits import Limits, check_attributes, check_payload, check_topic
+from unisono.core.once import Recent, check_own, is_own
 from unisono.core.predicate import Attributes, Predicate, parse
 from unisono.core.stack import SEPARATOR, Stack
 from unisono.core.wire import Codec, Rejected
@@ -74,6 +75,8 @@ class Node:
         self._narrowed: set[str] = set()
         self._beginning: dict[str, tuple[str, ...]] = {}  # subscribe operations under way
         self._ending: dict[str, tuple[str, ...]] = {}  # unsubscribe operations under way
+        self._own_ids = Recent(self.limits.own_ids)
+        self._repeated = 0
         self._left = False  # the layers have let go; what is under way must still get out
 
     @property
@@ -82,6 +85,8 @@ class Node:
         total: Counter[str] = Counter()
         for layer in self.stack.layers:
             total.update(layer.ignored)
+        if self._repeated:
+            total["published again"] += self._repeated
         return total
 
     # What the application asks for.
@@ -99,15 +104,22 @@ class Node:
         return out
 
     def publish(
-        self, topic: str, payload: bytes, now: int, attributes: Attributes | None = None
+        self,
+        topic: str,
+        payload: bytes,
+        now: int,
+        attributes: Attributes | None = None,
+        own_id: str | None = None,
     ) -> tuple[str, list[Effect]]:
         """The new event's id, which is also the ticket of its acknowledgement, and the effects."""
         topic = check_topic(topic)
         payload = check_payload(payload, self.limits)
         checked = None if attributes is None else check_attributes(attributes, self.limits)
+        if own_id is not None:
+            check_own(own_id)
         self._seq += 1
         event = Event(
-            id=f"{self.id}-{self._seq}",
+            id=own_id or f"{self.id}-{self._seq}",
             topic=topic,
             payload=payload,
             publisher=self.id,
@@ -330,6 +342,9 @@ class Node:
 
     def _deliver(self, effect: Notify, now: int, out: list[Effect]) -> None:
         event = effect.event
+        if is_own(event.id) and self._own_ids.again(event.id):
+            self._repeated += 1
+            return
         if self._records:
             row = {
                 "subscriber": self.id,

@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
         pa.field("topic", pa.string(), nullable=False),
         pa.field("publisher", pa.string(), nullable=False),
         pa.field("payload", pa.binary(), nullable=False),
-        pa.field("attributes", pa.map_(pa.string(), pa.string())),  # values as JSON
+        pa.field("attributes", pa.map_(pa.string(), pa.string())),  # numbers and bools as JSON
         pa.field("published_us", pa.int64(), nullable=False),
         pa.field("delivered_us", pa.int64(), nullable=False),
         pa.field("status", pa.string(), nullable=False),
@@ -42,6 +42,8 @@ _BODY = struct.Struct("<QII")
 HEADER_BYTES = _HEAD.size + _BODY.size
 FRAME_BYTES_MAX = 1 << 30
 ENDING = ".journal"
+END = "end"  # the file that says which position comes next: all before it is synced
+_END = struct.Struct("<Q")
 
 
 class Frame(NamedTuple):
@@ -86,10 +88,39 @@ def name_of(first: int) -> str:
     return f"{first:020d}{ENDING}"
 
 
-def frames(file: BinaryIO, path: Path, size: int, check: bool) -> Iterator[Frame]:
+def end_of(folder: Path) -> int:
+    """The position that comes next."""
+    try:
+        (end,) = _END.unpack((folder / END).read_bytes())
+    except FileNotFoundError:
+        return 0
+    except struct.error:
+        raise BadInput(
+            f"{folder / END} is damaged; the next writer of the journal mends it"
+        ) from None
+    return int(end)
+
+
+def tell_end(end: BinaryIO, position: int) -> None:
+    """To whoever reads."""
+    end.seek(0)
+    end.write(_END.pack(position))
+    end.flush()
+
+
+def frames(
+    file: BinaryIO,
+    path: Path,
+    size: int,
+    check: bool,
+    offset: int = 0,
+    expected: int | None = None,
+) -> Iterator[Frame]:
     """The frames of a segment up to its end, or to a torn one; `check` reads all and compares
-    checksums, else only headers are read."""
-    offset, expected = 0, first_of(path)
+    checksums, else only headers are read. `offset`: where a frame with the position `expected`
+    begins."""
+    if expected is None:
+        expected = first_of(path)
     while offset + HEADER_BYTES <= size:
         file.seek(offset)
         head = file.read(HEADER_BYTES)

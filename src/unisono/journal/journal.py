@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
@@ -16,17 +17,49 @@ import pyarrow as pa
 from unisono.core.events import Delivery
 from unisono.core.predicate import Attributes
 from unisono.errors import BadInput, EnvironmentLacks
-from unisono.journal.frames import SCHEMA, encode, frames, name_of, segments
+from unisono.journal.frames import (
+    END,
+    SCHEMA,
+    encode,
+    first_of,
+    frames,
+    name_of,
+    segments,
+    tell_end,
+)
+from unisono.journal.readers import needed_from, replace
 
 SEGMENT_BYTES = 64 << 20
 _LOCK = "lock"
+_ID = "id"
+
+
+def identity(folder: Path) -> str:
+    """The name that a journal got when it was begun: two are never taken for one another."""
+    try:
+        return (folder / _ID).read_text()
+    except OSError:
+        raise BadInput(f"{folder} is not a journal: it has no file {_ID!r}") from None
+
+
+def written(folder: Path) -> bool:
+    """Whether some process writes the journal now."""
+    try:
+        with open(folder / _LOCK, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 class Journal:
     """One writer of a folder. Not for several threads.
 
     `keep_bytes`: when there are more, the oldest whole segments go; None: nothing does. A segment
-    that is being written stays.
+    that is being written stays, and so do those that a registered reader has not done with: then
+    the journal is `full`.
     """
 
     def __init__(
@@ -34,7 +67,7 @@ class Journal:
     ) -> None:
         if segment_bytes < 1 or (keep_bytes is not None and keep_bytes < 1):
             raise BadInput("segment_bytes and keep_bytes are positive numbers of bytes")
-        self._folder = folder
+        self.folder = folder
         self._segment_bytes = segment_bytes
         self._keep_bytes = keep_bytes
         self._file: Any = None
@@ -51,11 +84,17 @@ class Journal:
             self._lock.close()
             raise BadInput(f"another process writes the journal {folder}") from None
         self.repaired_bytes = 0  # of a frame that a crash left unfinished
+        if not (folder / _ID).exists():
+            replace(folder / _ID, uuid4().hex.encode())
         self.next = self._recover()
+        self._end: Any = (folder / END).open("r+b" if (folder / END).exists() else "x+b")
+        tell_end(self._end, self.next)
+        self.full = False  # by the last flush or `retire`
+        self.retire()
 
     def _recover(self) -> int:
         """The next position; what a crash has left of a frame is cut off."""
-        found = segments(self._folder)
+        found = segments(self.folder)
         if not found:
             return 0
         path = found[-1]
@@ -67,7 +106,7 @@ class Journal:
         if end < size:
             self.repaired_bytes = size - end
             self._file.truncate(end)
-            os.fsync(self._file.fileno())
+        os.fsync(self._file.fileno())  # also what was written whole, and perhaps not synced
         self._file.seek(end)
         self._size = end
         return position
@@ -90,12 +129,13 @@ class Journal:
         except OSError as error:
             self._undo()
             raise EnvironmentLacks(
-                f"the journal {self._folder} cannot be written ({error.strerror}): make room, "
+                f"the journal {self.folder} cannot be written ({error.strerror}): make room, "
                 "nothing is lost until then"
             ) from None
         self.next += batch.num_rows
         self._waiting.clear()
-        self._retire()
+        tell_end(self._end, self.next)
+        self.retire()
         return self.next
 
     def _write(self, frame: bytes) -> None:
@@ -108,11 +148,11 @@ class Journal:
 
     def _roll(self) -> None:
         """Begin a segment."""
-        fresh = (self._folder / name_of(self.next)).open("xb")
+        fresh = (self.folder / name_of(self.next)).open("xb")
         if self._file is not None:
             self._file.close()
         self._file, self._size = fresh, 0
-        folder = os.open(self._folder, os.O_RDONLY)
+        folder = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(folder)  # so that the new name survives a crash
         finally:
@@ -123,19 +163,28 @@ class Journal:
         if self._file is not None:
             with suppress(OSError):  # what it had not written yet is what failed
                 self._file.close()
-            path = segments(self._folder)[-1]
+            path = segments(self.folder)[-1]
             self._file = path.open("r+b")
             self._file.truncate(self._size)
             self._file.seek(self._size)
 
-    def _retire(self) -> None:
+    def retire(self) -> None:
+        """Let the oldest go if there is too much, as far as its readers allow."""
         if self._keep_bytes is None:
             return
-        found = segments(self._folder)
+        found = segments(self.folder)
         sizes = [path.stat().st_size for path in found]
         total = sum(sizes)
-        for path, size in zip(found[:-1], sizes[:-1], strict=True):
+        if total <= self._keep_bytes:
+            self.full = False
+            return
+        needed = needed_from(self.folder)
+        self.full = False
+        for path, after, size in zip(found, found[1:], sizes, strict=False):
             if total <= self._keep_bytes:
+                return
+            if needed is not None and needed < first_of(after):
+                self.full = True
                 return
             path.unlink()
             total -= size
@@ -148,6 +197,7 @@ class Journal:
             if self._file is not None:
                 self._file.close()
                 self._file = None
+            self._end.close()
             self._lock.close()
 
     def __enter__(self) -> Journal:
@@ -179,7 +229,10 @@ def _batch(deliveries: Sequence[Delivery], first: int) -> Any:
 
 
 def _texts(attributes: Attributes | None) -> list[tuple[str, str]] | None:
-    """Values as JSON: one type for all, and theirs can be told."""
+    """One type for all: texts as they are, the rest as JSON writes it."""
     if attributes is None:
         return None
-    return [(name, msgspec.json.encode(value).decode()) for name, value in attributes.items()]
+    return [
+        (name, value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        for name, value in attributes.items()
+    ]

@@ -116,16 +116,22 @@ class Bus:
         return self._runtime.node.ignored
 
     async def publish(
-        self, topic: str, payload: bytes, attributes: Attributes | None = None
+        self,
+        topic: str,
+        payload: bytes,
+        attributes: Attributes | None = None,
+        id: str | None = None,
     ) -> Receipt:
         """Publish an event. Waits while too many are not yet acknowledged; drops nothing.
 
         `attributes`: strings, numbers and bools by name, for subscriptions by content.
+        `id`: of your own, with a slash, such as "alerts/17/3": whoever hears it twice is notified
+        once. For what must be published again after a crash.
 
         Returns when the event is accepted; await the receipt to know that it is acknowledged.
         """
         self._check()
-        return Receipt(*await self._runtime.publish(topic, payload, attributes))
+        return Receipt(*await self._runtime.publish(topic, payload, attributes, id))
 
     async def subscribe(self, *topics: str, where: str | None = None) -> None:
         """Be notified of these topics. Returns when it is effective: later events arrive.

@@ -35,7 +35,7 @@ from unisono.core.limits import RESERVED
 from unisono.core.node import CLOSE, JOIN, Node
 from unisono.core.predicate import Attributes
 from unisono.ens.base import EventService
-from unisono.errors import BusClosed, EnvironmentLacks, NotAcknowledged, UnisonoError
+from unisono.errors import BadInput, BusClosed, EnvironmentLacks, NotAcknowledged, UnisonoError
 from unisono.net.bundle import bundles, frames_of
 from unisono.net.disk import Disk
 from unisono.trace.memory import Recorder
@@ -204,7 +204,11 @@ class Runtime:
         return future
 
     async def publish(
-        self, topic: str, payload: bytes, attributes: Attributes | None = None
+        self,
+        topic: str,
+        payload: bytes,
+        attributes: Attributes | None = None,
+        own_id: str | None = None,
     ) -> tuple[str, asyncio.Future[None]]:
         """Waits for room, then asks; the future is done when the publication is acknowledged."""
         while self.outstanding >= self.node.limits.outstanding:
@@ -212,7 +216,9 @@ class Runtime:
             await self._less_outstanding.wait()
         if self.failure is not None:
             raise self.failure
-        event_id, effects = self.node.publish(topic, payload, self.now(), attributes)
+        if own_id in self._tickets:
+            raise BadInput(f"{own_id!r} is being published; wait for its receipt")
+        event_id, effects = self.node.publish(topic, payload, self.now(), attributes, own_id)
         acknowledged = self.ticket(event_id)
         self.outstanding += 1
         acknowledged.add_done_callback(self._one_less)

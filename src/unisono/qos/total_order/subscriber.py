@@ -99,7 +99,8 @@ class Subscriber:
         self._waiting: dict[
             str, list[int]
         ] = {}  # heaps of the numbers in the buffer, and older ones
-        self._arrivals: dict[str, tuple[Event, int]] = {}  # id -> event, deadline; oldest first
+        # (topic, number) -> event, deadline; oldest first
+        self._arrivals: dict[tuple[str, int], tuple[Event, int]] = {}
         self._hold_at: int | None = None
         self._operations: deque[Operation] = deque()
         self._early: deque[Event] = deque()  # events of topics whose start is not known yet
@@ -326,8 +327,8 @@ class Subscriber:
             self.subscribed.discard(topic)
             self._given_up.pop(topic, None)
             self._waiting.pop(topic, None)
-            for event in self._buffer.pop(topic, {}).values():
-                del self._arrivals[event.id]
+            for number in self._buffer.pop(topic, {}):
+                del self._arrivals[topic, number]
         self._cascade()
         self._wake()
 
@@ -363,7 +364,7 @@ class Subscriber:
         deadline = now + self._hold_us if self._hold_us is not None else -1
         self._buffer.setdefault(topic, {})[number] = event
         heapq.heappush(self._waiting.setdefault(topic, []), number)
-        self._arrivals[event.id] = (event, deadline)
+        self._arrivals[topic, number] = (event, deadline)
         while len(self._arrivals) > self._bound:
             self._force(next(iter(self._arrivals.values()))[0])
         self._wake()
@@ -421,11 +422,14 @@ class Subscriber:
 
     def _first_waiting(self, event: Event) -> Event:
         """Go down from `event` to a waiting event that no other waiting event precedes."""
-        seen: set[str] = set()  # stamps that count each other would lead in a circle
-        while event.id not in seen:
-            seen.add(event.id)
+        seen: set[tuple[str, int]] = set()  # stamps that count each other would lead in a circle
+        while True:
             stamp = event.stamp
             assert stamp is not None
+            place = event.topic, stamp[event.topic]
+            if place in seen:
+                return event
+            seen.add(place)
             for topic in self._buffer:
                 number = self._first_number(topic)
                 earlier = number is not None and number <= stamp.get(topic, -1)
@@ -434,7 +438,6 @@ class Subscriber:
                     break
             else:
                 return event
-        return event
 
     def _first_number(self, topic: str) -> int | None:
         """The smallest number of a topic in the buffer."""
@@ -456,11 +459,12 @@ class Subscriber:
 
     def _take(self, event: Event) -> None:
         assert event.stamp is not None
-        waiting = self._buffer[event.topic]
-        del waiting[event.stamp[event.topic]]
+        topic, number = event.topic, event.stamp[event.topic]
+        waiting = self._buffer[topic]
+        del waiting[number]
         if not waiting:
-            del self._buffer[event.topic]
-        del self._arrivals[event.id]
+            del self._buffer[topic]
+        del self._arrivals[topic, number]
 
     def _notify(self, event: Event, gap: bool) -> None:
         stamp = event.stamp
