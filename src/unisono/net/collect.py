@@ -7,6 +7,7 @@ crash, under an id of its own, is left out, also if the first time was before th
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from unisono.net.connect import connect
 
 AGAIN_S = 1.0  # between attempts to write, and looks at the readers
 BATCH = 4096  # notifications that are written together, at most
-COLLECTING = "collecting"  # the file that is there once the journal's writer has subscribed
+COLLECTING = "collecting"  # holds the process id of the journal's writer, once it has subscribed
 
 Say = Callable[[str], None]
 
@@ -54,7 +55,7 @@ async def keep(wish: Wish, stop: asyncio.Event, say: Say = lambda text: None) ->
             say(f"{journal.repaired_bytes} bytes of an unfinished write were cut off")
 
         def subscribed() -> None:
-            replace(folder / COLLECTING, msgspec.json.encode(wish.topics))
+            replace(folder / COLLECTING, b"%d" % os.getpid())
             say(f"writing from position {begun} on; stop it with Ctrl-C")
 
         watching = None

@@ -215,9 +215,7 @@ def publish(options: SinkOptions, data: Sequence[bytes], name: str) -> None:
 
 
 async def _publish(options: SinkOptions, data: Sequence[bytes], name: str) -> None:
-    connection = connect(
-        options.bus, order=options.order, delivery=options.delivery, name="spark", manage=False
-    )
+    connection = connect(options.bus, order=options.order, delivery=options.delivery, name="spark")
     async with connection as bus:
         receipts = []
         for number, row in enumerate(_rows(data)):
