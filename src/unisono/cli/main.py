@@ -24,6 +24,7 @@ COMMANDS = {
     "model": "the papers' analytical models of loss and recovery",
     "plan": "which redundancy and gossip meet deadlines on given links",
     "bench": "benchmarks, as ratios against peers measured in the same run",
+    "case": "case studies that run live: collaborative port-scan detection, algorithmic trading",
     "journal": "keep what a bus notifies, in order, in a durable journal",
     "node": "host topic managers on a bus until told to stop",
     "top": "the live bus: members, topic order, rates, who manages what",

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -334,6 +334,18 @@ class Connection:
     def with_node(self, make: MakeNode) -> Connection:
         """The same connection with a stack of one's own, for comparisons and new layers."""
         self._make = make
+        return self
+
+    def beneath(self, layer: FrameLayer) -> Connection:
+        """The same connection with one more frame layer at the bottom: for faults."""
+        make = self._make
+
+        def lower(*args: Any) -> Node:
+            node = make(*args)
+            node.frame_layers = (*node.frame_layers, layer)
+            return node
+
+        self._make = lower
         return self
 
     async def __aenter__(self) -> Bus:

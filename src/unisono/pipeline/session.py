@@ -60,6 +60,10 @@ def spark_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxBytesPerBatch": "32m",
+        # what operators with state of Python's need
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

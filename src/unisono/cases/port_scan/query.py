@@ -1,0 +1,103 @@
+"""The detection as a streaming query: packets in, addresses with their counts out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+
+from unisono.cases.port_scan.detect import TIMEOUT_MS, Watch, expire, take
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+
+SUSPICIONS = "source string, count bigint"
+SETTLED = "1 second"  # packets come with no more than that between them
+
+
+def suspicions(events: DataFrame) -> DataFrame:
+    """Every time an address has one more incomplete connection: the address and how many."""
+    from pyspark.sql import functions as F
+
+    packet = F.from_json(
+        F.col("payload").cast("string"), "source string, connection string, flag string"
+    )
+    return (
+        events.select("position", "published", packet.alias("packet"))
+        .select("position", "published", "packet.*")
+        .withWatermark("published", SETTLED)
+        .groupBy("source")
+        .transformWithStateInPandas(
+            statefulProcessor=Detector(),
+            outputStructType=SUSPICIONS,
+            outputMode="Append",
+            timeMode="EventTime",
+        )
+    )
+
+
+def blacklist(found: DataFrame, least: int) -> DataFrame:
+    """As the sink takes it: the address, and the count as an attribute to subscribe by."""
+    from pyspark.sql import functions as F
+
+    return found.where(F.col("count") >= least).select(
+        F.col("source").alias("payload"),
+        F.create_map(F.lit("count"), F.col("count")).alias("attributes"),
+    )
+
+
+class Detector(StatefulProcessor):
+    """Runs the machine of each address over its packets, in the order of positions."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._watch = handle.getValueState("watch", "encoded binary")
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        import pandas as pd
+
+        watch = self._load()
+        counts: list[int] = []
+        batch = pd.concat(list(rows)).sort_values("position")
+        at_ms = batch["published"].astype("datetime64[ms]").astype("int64")
+        for connection, flag, at in zip(batch["connection"], batch["flag"], at_ms, strict=True):
+            if take(watch, connection, flag, at):
+                counts.append(watch.incomplete)
+        self._save(watch)
+        yield self._told(key, counts)
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[pd.DataFrame]:
+        watch = self._load()
+        before = watch.incomplete
+        expire(watch, expiredTimerInfo.getExpiryTimeInMs())
+        self._save(watch)
+        yield self._told(key, range(before + 1, watch.incomplete + 1))
+
+    def _load(self) -> Watch:
+        known = self._watch.get()
+        return Watch() if known is None else msgspec.msgpack.decode(known[0], type=Watch)
+
+    def _save(self, watch: Watch) -> None:
+        self._watch.update((msgspec.msgpack.encode(watch),))
+        if watch.answered:
+            self._handle.registerTimer(min(watch.answered.values()) + TIMEOUT_MS)
+
+    def _told(self, key: Any, counts: Any) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame({"source": [key[0]] * len(counts), "count": list(counts)})
+
+    def close(self) -> None:
+        pass
