@@ -72,7 +72,10 @@ def in_order(
         for index, name in enumerate(keys)
     ]
     rows = StructField(ROWS, BinaryType(), False)
-    fields = [StructField(f.name, f.dataType, f.nullable) for f in df.schema]
+    fields = [  # mapInArrow takes no name with a dot
+        StructField(f"{_RESERVED}column_{index}", field.dataType, field.nullable)
+        for index, field in enumerate(df.schema)
+    ]
     out = [
         StructField(operator.STATUS, StringType(), False),
         StructField(operator.HELD_US, LongType(), False),
@@ -80,7 +83,7 @@ def in_order(
     timed = df if arrived is None else _watermarked(df, arrived)
     return (
         timed.select(
-            *(_column(name) for name in df.columns),
+            *(_column(n).alias(f.name) for n, f in zip(df.columns, fields, strict=True)),
             *(_column(n).alias(f.name) for n, f in zip(keys, key_fields, strict=True)),
             _column(sequence).cast("long").alias(operator.NUMBER),
             _micros(df, sent).alias(operator.SENT),
@@ -95,6 +98,7 @@ def in_order(
             timeMode="ProcessingTime" if arrived is None else "EventTime",
         )
         .mapInArrow(unpack, StructType([*fields, *out]))
+        .toDF(*df.columns, *(field.name for field in out))
     )
 
 

@@ -97,7 +97,9 @@ class InOrder(StatefulProcessor):
             self._state.clear()
             return
         held = keyed.held()
-        kept = write(rows.take(pa.array(held)).combine_chunks()) if held and rows else None
+        kept = None
+        if held and rows is not None:
+            kept = write(rows.take(pa.array(held)).combine_chunks())
         self._state.update((machine, kept))
 
     def _set_timer(self, keyed: Keyed, now_ms: int) -> bool:
