@@ -1,10 +1,9 @@
 """What `spark.in_order` costs: rows a second, and its time over that of passing rows through.
 
-A stream of rows in Parquet files, a twentieth of them overtaken by the next three of their key, goes
-into a sink that drops it: through `in_order`; through the same query with an operator that gives
-back what it gets, and reads and writes a state of about the same size once; and through the
-operator that one would write with Spark alone, row by row, with the same state. All take turns;
-medians.
+Rows in Parquet files, a twentieth of them overtaken by the next three of their key, go into a sink
+that drops them: through `in_order`; through the same query with an operator that gives back what it
+gets, and reads and writes a state of about the same size once; and through the operator that one
+would write with Spark alone, row by row, with the same state. All take turns; medians.
 """
 
 from __future__ import annotations
