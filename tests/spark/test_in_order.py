@@ -139,14 +139,14 @@ def arrivals(seed: int, keys: int = 4, each: int = 120) -> Rows:
 
 def expected(rows: Rows, chosen: Fifo, end_us: int) -> dict[str, list[tuple[int, str, int]]]:
     """(id, status, held) of each key's rows, by the machine alone."""
-    found = {}
+    found: dict[str, list[tuple[int, str, int]]] = {}
     for key in sorted({row["key"] for row in rows}):
         keyed, mine = Keyed(chosen), [row for row in rows if row["key"] == key]
         for place, row in enumerate(mine):
             keyed.arrive(place, row["number"], row["sent"], row["arrived"])
         keyed.until(end_us)
         ids = [mine[place]["id"] for place in keyed.places]
-        found[key] = list(zip(ids, keyed.statuses, keyed.waits_us, strict=True))
+        found[key] = [*zip(ids, keyed.statuses, keyed.waits_us, strict=True)]
     return found
 
 

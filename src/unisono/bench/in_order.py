@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROWS, KEYS, FILES = 400_000, 100, 4
 ROWS_PER_S_MIN, RATIO_MAX = 10_000, 1.5
-_STATE_BYTES = 300  # about what in_order knows of a key that holds nothing
+_STATE_BYTES = 110  # about what in_order knows of a key that holds nothing
 
 
 def measure(

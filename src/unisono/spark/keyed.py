@@ -71,7 +71,7 @@ class Keyed:
         self.timer_ms = 0  # the earliest that is set; 0 if none is
         self.forgotten = False  # silent for so long that nothing need be kept
         self.places: list[int] = []  # of the rows that go, in order
-        self.statuses: list[str] = []
+        self.statuses: list[Status] = []
         self.waits_us: list[int] = []
         if kept is not None:
             known = _DECODER.decode(kept)
@@ -90,7 +90,7 @@ class Keyed:
             self._clock_us = arrived_us
         now = self._heard_us = self._clock_us
         if number is None or not 0 <= number <= HIGHEST:
-            self._go(place, Status.OUT_OF_ORDER, 0)
+            self._go_at_once(place, Status.OUT_OF_ORDER)
             return
         source = self._source
         if source is None:
@@ -102,7 +102,7 @@ class Keyed:
         event = Event("", "", b"", "", number, now if sent_us is None else sent_us)
         came = source.arrive(event, Past(number, 0), _any, now)
         if came is None:
-            self._go(place, Status.DUPLICATE, 0)
+            self._go_at_once(place, Status.DUPLICATE)
             return
         self._waiting[number] = (place, now)
         self._gone(came, now)
@@ -143,9 +143,11 @@ class Keyed:
     def _gone(self, came: Iterable[tuple[Event, Status]], now: int) -> None:
         for event, status in came:
             place, since = self._waiting.pop(event.seq)
-            self._go(place, status, now - since)
+            self.places.append(place)
+            self.statuses.append(status)
+            self.waits_us.append(now - since)
 
-    def _go(self, place: int, status: Status, wait_us: int) -> None:
+    def _go_at_once(self, place: int, status: Status) -> None:
         self.places.append(place)
-        self.statuses.append(status.value)
-        self.waits_us.append(wait_us)
+        self.statuses.append(status)
+        self.waits_us.append(0)

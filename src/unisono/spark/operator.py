@@ -8,7 +8,7 @@ become wrong is left to go off: that changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Row
@@ -20,8 +20,10 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from unisono.qos.fifo.options import Fifo
-from unisono.spark.keyed import Keyed
 from unisono.spark.packing import ROWS, read, write
+
+if TYPE_CHECKING:
+    from unisono.spark.keyed import Keyed
 
 NUMBER, SENT, ARRIVED = "_unisono_number", "_unisono_sent", "_unisono_arrived"
 STATUS, HELD_US = "status", "held_us"
@@ -87,6 +89,9 @@ class InOrder(StatefulProcessor):
         return times.getCurrentProcessingTimeInMs()
 
     def _known(self) -> tuple[Keyed, pa.Table | None]:
+        # Here, not above: the driver declares the state and needs no scipy, which takes a while.
+        from unisono.spark.keyed import Keyed
+
         machine, rows = self._state.get() or (None, None)
         keyed = Keyed(self._options, self._first, self._forget_us, machine)
         return keyed, None if rows is None else read(rows)
@@ -119,6 +124,6 @@ def _gone(keyed: Keyed, rows: pa.Table) -> Iterator[Row]:
     """What goes, in order, as one packed row."""
     if keyed.places:
         going = rows.take(pa.array(keyed.places))
-        going = going.append_column(STATUS, pa.array(keyed.statuses))
+        going = going.append_column(STATUS, pa.array(keyed.statuses, pa.string()))
         going = going.append_column(HELD_US, pa.array(keyed.waits_us, pa.int64()))
         yield Row(**{ROWS: write(going.combine_chunks())})
