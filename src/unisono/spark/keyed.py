@@ -83,13 +83,13 @@ class Keyed:
                 for place, (number, held) in enumerate(self._source.held.items())
             }
 
-    def arrive(self, place: int, number: int | None, sent_us: int | None, arrived_us: int) -> None:
-        """A row has come. The clock of a key never goes back."""
+    def arrive(self, place: int, number: int, sent_us: int | None, arrived_us: int) -> None:
+        """A row has come; without a number, it is below 0. The clock of a key never goes back."""
         if arrived_us > self._clock_us:
             self._let_go(arrived_us)
             self._clock_us = arrived_us
         now = self._heard_us = self._clock_us
-        if number is None or not 0 <= number <= HIGHEST:
+        if not 0 <= number <= HIGHEST:
             self._go_at_once(place, Status.OUT_OF_ORDER)
             return
         source = self._source

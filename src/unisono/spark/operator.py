@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import (
@@ -55,15 +57,17 @@ class InOrder(StatefulProcessor):
         fresh = pa.concat_tables([read(row[ROWS]) for row in rows])
         before = 0 if held is None else held.num_rows
         now_ms = self._now_ms(timerValues)
-        numbers = fresh.column(NUMBER).to_pylist()
-        sent = fresh.column(SENT).to_pylist()
+        numbers = _longs(fresh, NUMBER, null=-1)
         if self._event_time:
-            arrived = [at or 0 for at in fresh.column(ARRIVED).to_pylist()]
+            arrived = _longs(fresh, ARRIVED, null=0)
         else:
-            arrived = [now_ms * 1000] * len(numbers)
+            arrived = np.full(len(numbers), now_ms * 1000)
         # Rows that arrived together go by their numbers: the shuffle's order means nothing.
-        for at in sorted(range(len(numbers)), key=lambda at: (arrived[at], numbers[at] or 0)):
-            keyed.arrive(before + at, numbers[at], sent[at], arrived[at])
+        order = np.lexsort((numbers, arrived))
+        sent = fresh.column(SENT).take(pa.array(order)).to_pylist()
+        rising = (before + order).tolist(), numbers[order].tolist(), sent, arrived[order].tolist()
+        for place, number, sent_us, arrived_us in zip(*rising, strict=True):
+            keyed.arrive(place, number, sent_us, arrived_us)
         keyed.until(now_ms * 1000)
         fresh = fresh.drop_columns([NUMBER, SENT, ARRIVED])
         rows_there = fresh if held is None else pa.concat_tables([held, fresh])
@@ -118,6 +122,11 @@ class InOrder(StatefulProcessor):
         self._handle.registerTimer(wake_ms)
         keyed.timer_ms = wake_ms
         return True
+
+
+def _longs(rows: pa.Table, name: str, null: int) -> npt.NDArray[np.int64]:
+    longs: npt.NDArray[np.int64] = rows.column(name).fill_null(null).to_numpy()
+    return longs
 
 
 def _gone(keyed: Keyed, rows: pa.Table) -> Iterator[Row]:
