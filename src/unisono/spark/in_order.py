@@ -150,7 +150,7 @@ def _check(
     if arrived is not None and marked not in ([], [arrived]):
         raise BadInput(
             f"there is a watermark on {marked[0]!r}, but time is that of {arrived!r}: "
-            "leave it out here, and add it to the result"
+            "a query has one watermark"
         )
 
 
