@@ -7,9 +7,11 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+import msgspec
+
 from unisono.core.events import LIFE_BITS, Event, Past, Status, first_of
 from unisono.qos.fifo.options import Fifo
-from unisono.qos.fifo.spread import Spread
+from unisono.qos.fifo.spread import Spread, SpreadSnapshot
 
 PASSED_RANGES = 1024  # of numbers that are still welcome; the oldest are forgotten
 
@@ -31,18 +33,30 @@ class Held(NamedTuple):
     told: bool  # by a record; else it may just as well be for others
 
 
+class Snapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """All that a source knows, in plain values: to be kept where the source is not."""
+
+    next: int
+    arrived_us: int | None
+    departed_us: int
+    passed: list[tuple[int, int]]
+    held: list[tuple[int, Held]]  # number and what is held, in the order of arrival
+    spread: SpreadSnapshot
+    told: bool
+
+
 class Source:
     """All memory of one publisher: `window` samples, `buffer` held events, `PASSED_RANGES`."""
 
     __slots__ = (
         "_arrived_us",
+        "_began",
         "_departed_us",
         "_hold_us",
         "_numbers",
         "_options",
         "_passed_from",
         "_passed_until",
-        "_started",
         "held",
         "next",
         "spread",
@@ -52,8 +66,9 @@ class Source:
     def __init__(self, options: Fifo) -> None:
         self._options = options
         self._hold_us = round(options.hold_ms * 1000)
-        self._started = False
-        self._arrived_us = self._departed_us = 0
+        self._began = False  # whether `next` is known
+        self._arrived_us: int | None = None  # of the last that came
+        self._departed_us = 0
         self._passed_from: list[int] = []  # ranges, rising and apart: first number ...
         self._passed_until: list[int] = []  # ... and the one after the last
         self.next = 0  # every number before is notified or passed over
@@ -62,13 +77,46 @@ class Source:
         self.spread = Spread(options)
         self.told = True  # what was last said about the fit of the model
 
+    def begin(self, number: int) -> None:
+        """Nothing has come, and nothing before this number is waited for: should it still come, it
+        is out of order. (Else the life of the first that comes says where numbers begin.)"""
+        self._began = True
+        self._pass_to(number)
+
+    def snapshot(self) -> Snapshot:
+        """To go on from, with `restore`; only of a source that something has come to."""
+        return Snapshot(
+            self.next,
+            self._arrived_us,
+            self._departed_us,
+            list(zip(self._passed_from, self._passed_until, strict=True)),
+            list(self.held.items()),
+            self.spread.snapshot(),
+            self.told,
+        )
+
+    @classmethod
+    def restore(cls, options: Fifo, kept: Snapshot) -> Source:
+        """A source that goes on as the one that the snapshot was taken of."""
+        source = cls(options)
+        source._began = True
+        source.next = kept.next
+        source._arrived_us, source._departed_us = kept.arrived_us, kept.departed_us
+        source._passed_from = [first for first, _ in kept.passed]
+        source._passed_until = [last for _, last in kept.passed]
+        source.held = dict(kept.held)
+        source._numbers = sorted(source.held)  # which is a heap
+        source.spread = Spread.restore(options, kept.spread)
+        source.told = kept.told
+        return source
+
     def arrive(
         self, event: Event, past: Past, may_want: MayWant, now: int
     ) -> list[tuple[Event, Status]] | None:
         """An event has come: what to notify now. None: it is a duplicate."""
         number = past.number
-        if not self._started:
-            self._started = True
+        if not self._began:
+            self._began = True
             self.next = first_of(number >> LIFE_BITS) + 1
         elif number < self.next:
             if not self._take_back(number):
@@ -78,9 +126,7 @@ class Source:
             return [(event, Status.OUT_OF_ORDER)]
         elif number in self.held:
             return None
-        else:
-            self._sample(event, now)
-        self._arrived_us, self._departed_us = now, event.published_us
+        self._sample(event, now)
         out: list[tuple[Event, Status]] = []
         if number == self.next:
             self.next = number + 1
@@ -106,8 +152,9 @@ class Source:
 
     def _sample(self, event: Event, now: int) -> None:
         """Events that arrive one after the other are compared, whatever their numbers."""
-        took = now - self._arrived_us
-        self.spread.add(took - (event.published_us - self._departed_us))
+        if self._arrived_us is not None:
+            took = now - self._arrived_us
+            self.spread.add(took - (event.published_us - self._departed_us))
         self._arrived_us, self._departed_us = now, event.published_us
 
     def _missing(self, event: Event, past: Past, may_want: MayWant) -> tuple[int, int, bool]:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections import deque
 from math import expm1, sqrt
 
+import msgspec
+
 from unisono.models.latch import cantelli, latch, tail
 from unisono.qos.fifo.options import Fifo
 
@@ -23,6 +25,17 @@ _KEPT = 1 - 1 / REMEMBERED
 JUDGED = 20  # outcomes without which nothing is judged
 OUTCOMES = 400  # when there are more, they count half
 UNLIKELY = 0.01  # of the allowed violations: what would have to be so late is for others
+
+
+class SpreadSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """All that a spread knows; sums are made anew."""
+
+    samples: list[int]
+    seen: int
+    variance: float
+    furthest: float
+    came: int
+    late: int
 
 
 class Spread:
@@ -54,6 +67,23 @@ class Spread:
         self._furthest = 0.0
         self.came = 0  # in the time that the latch gives
         self.late = 0  # after that
+
+    def snapshot(self) -> SpreadSnapshot:
+        return SpreadSnapshot(
+            list(self._samples), self._seen, self._variance, self._furthest, self.came, self.late
+        )
+
+    @classmethod
+    def restore(cls, options: Fifo, kept: SpreadSnapshot) -> Spread:
+        """The options may be others: of a shorter window, the last samples count."""
+        spread = cls(options)
+        spread._samples = deque(kept.samples[-options.window :])
+        spread._absolute = sum(spread._samples)
+        spread._squares = sum(size * size for size in spread._samples)
+        spread._seen, spread._variance = kept.seen, kept.variance
+        spread._furthest = kept.furthest
+        spread.came, spread.late = kept.came, kept.late
+        return spread
 
     def add(self, sample: int) -> None:
         """A difference. Beyond the longest hold, how far makes no difference: a step of the
