@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format lock clean
+.PHONY: help setup demo test test-slow cluster-test lint format lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,9 @@ test: setup ## lint, types and the whole test suite
 test-slow: setup ## what takes long: 20,000 seeds of every scenario of total order, big traces (two hours)
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/unisono sim scenarios/total-order/*.toml --seeds 0:20000
+
+cluster-test: setup ## audits, sweeps and streams on a Spark cluster of real processes, with workers killed
+	$(BIN)/python -m pytest -m "slow or not slow" tests/cluster
 
 lint: setup ## ruff and mypy only
 	$(BIN)/ruff check .

@@ -1,8 +1,9 @@
 """The one place where Spark sessions come from.
 
 Local mode by default: every core, a task may fail three times before the job does, no web page,
-no log noise, nothing listening beyond this machine. `master` takes any other Spark master; the
-package must be installed there. The flags favour commands that live for seconds (serial
+no log noise, nothing listening beyond this machine. `master` takes any other Spark master; our
+package is shipped to its executors, whose Python (PYSPARK_PYTHON) must have what it needs
+(docs/cluster.md). The flags favour commands that live for seconds (serial
 collector); what they cost long jobs is told where the flag is set.
 """
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from unisono.errors import EnvironmentLacks
 from unisono.pipeline.java import Java, find_java, launch_home
+from unisono.pipeline.shipping import package_zip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +70,8 @@ def spark_session(
     if master.startswith("local"):
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
+    else:
+        settings["spark.submit.pyFiles"] = str(package_zip())
     with _launch_environment(java, local=master.startswith("local"), quick=quick):
         builder = SparkSession.builder.appName(app).master(master)
         for name, value in settings.items():
@@ -82,6 +86,12 @@ def spark_session(
             ) from error
 
 
+def _executors_python(local: bool) -> str:
+    """On a cluster, the user's to say."""
+    given = None if local else os.environ.get("PYSPARK_PYTHON")
+    return given or sys.executable
+
+
 @contextmanager
 def _launch_environment(java: Java, local: bool, quick: bool) -> Iterator[None]:
     """Set what the Java process reads while it is started, and put everything back after."""
@@ -94,7 +104,7 @@ def _launch_environment(java: Java, local: bool, quick: bool) -> Iterator[None]:
     wanted = {
         "JAVA_HOME": str(launch_home(java)),
         "SPARK_SUBMIT_OPTS": " ".join([*options, given] if given else options),
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": _executors_python(local),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
     if local:
