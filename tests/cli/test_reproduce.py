@@ -1,0 +1,95 @@
+"""`unisono reproduce` when runs fail, and when a folder already holds some."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from support.sweeps import counted, made_up
+
+from unisono.cli.main import main
+from unisono.experiments import registry
+
+
+def reproduce(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
+    code = main(["reproduce", *arguments, "--json"])
+    told = capsys.readouterr()
+    return code, json.loads(told.out), told.err
+
+
+def test_runs_that_fail_are_told_and_tried_again(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession,
+) -> None:
+    calls, out = tmp_path / "calls", tmp_path / "out"
+    arguments = ("all", "--quick", "--out", str(out))
+    broken = made_up(counted(calls, fails=("1", 0)), ("0", "1"), 2)
+    monkeypatch.setattr(registry, "registry", broken)
+    code, result, _ = reproduce(capsys, *arguments)
+    assert code == 1
+    (failure,) = result["failures"]
+    assert (failure["experiment"], failure["setting"], failure["seed"]) == ("made-up", "1", 0)
+    assert "ZeroDivisionError" in failure["error"]
+    (experiment,) = result["experiments"]
+    assert [claim["verdict"] for claim in experiment["claims"]] == ["met"], "judged from the rest"
+    assert [row["runs"] for row in experiment["table"]] == [2, 1]
+    row = spark.read.parquet(str(out / "failures")).collect()[0]
+    assert row["setting"] == "1" and row["error"] == failure["error"]
+
+    command = shlex.split(failure["replay"])
+    assert command[0] == "unisono"
+    with pytest.raises(ZeroDivisionError, match="as told"):
+        main(command[1:])
+
+    monkeypatch.setattr(registry, "registry", made_up(counted(calls), ("0", "1"), 2))
+    code, result, remarks = reproduce(capsys, *arguments)
+    assert code == 0 and result["failures"] == []
+    assert result["runs"] == {"needed": 4, "taken_over": 3}
+    assert "3 of 4 runs taken over" in remarks
+    assert len(list(calls.iterdir())) == 4 + 1 + 1, "first, replayed, and again what failed"
+
+
+def test_a_setting_without_runs_leaves_the_claims_unknown(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession,
+) -> None:
+    known = made_up(counted(tmp_path / "calls", fails=("1", 0)), ("0", "1"), 1)
+    monkeypatch.setattr(registry, "registry", known)
+    code, result, _ = reproduce(capsys, "made-up", "--quick", "--out", str(tmp_path / "out"))
+    (experiment,) = result["experiments"]
+    assert code == 1
+    assert [(c["measured"], c["verdict"]) for c in experiment["claims"]] == [
+        ("no run of 1", "unknown")
+    ]
+    assert experiment["plot"] is None and experiment["runs"] == 1
+
+
+def test_one_run_only(capsys: pytest.CaptureFixture[str]) -> None:
+    code, result, _ = reproduce(
+        capsys, "fig-5.6", "--quick", "--setting", "no coding m=1", "--seed", "3"
+    )
+    assert code == 0
+    assert result["seed"] == 3 and set(result["measures"]) == set(registry.find("fig-5.6").measures)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("fig-5.6", "--seed", "3"), "go together"),
+        (("fig-5.6", "fig-6", "--seed", "3", "--setting", "x"), "with one experiment"),
+        (("fig-5.6", "--seed", "3", "--setting", "x"), "there are: no coding m=1"),
+    ],
+)
+def test_bad_runs_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], why: str
+) -> None:
+    code, result, _ = reproduce(capsys, *arguments)
+    assert code == 2 and why in result["error"]
