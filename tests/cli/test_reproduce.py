@@ -14,6 +14,8 @@ from support.sweeps import counted, made_up
 from unisono.cli.main import main
 from unisono.experiments import registry
 
+EXPERIMENTS = {"small": ("0",), "large": ("0", "1")}  # they share their runs
+
 
 def reproduce(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
     code = main(["reproduce", *arguments, "--json"])
@@ -29,25 +31,26 @@ def test_runs_that_fail_are_told_and_tried_again(
 ) -> None:
     calls, out = tmp_path / "calls", tmp_path / "out"
     arguments = ("all", "--quick", "--out", str(out))
-    broken = made_up(counted(calls, fails=("1", 0)), ("0", "1"), 2)
+    broken = made_up(counted(calls, fails=("1", 0)), 2, EXPERIMENTS)
     monkeypatch.setattr(registry, "registry", broken)
     code, result, _ = reproduce(capsys, *arguments)
     assert code == 1
     (failure,) = result["failures"]
-    assert (failure["experiment"], failure["setting"], failure["seed"]) == ("made-up", "1", 0)
+    assert (failure["experiment"], failure["setting"], failure["seed"]) == ("small", "1", 0)
     assert "ZeroDivisionError" in failure["error"]
-    (experiment,) = result["experiments"]
-    assert [claim["verdict"] for claim in experiment["claims"]] == ["met"], "judged from the rest"
-    assert [row["runs"] for row in experiment["table"]] == [2, 1]
+    small, large = result["experiments"]
+    assert [claim["verdict"] for claim in large["claims"]] == ["met"], "judged from the rest"
+    assert [row["runs"] for row in small["table"]] == [2]
+    assert [row["runs"] for row in large["table"]] == [2, 1]
     row = spark.read.parquet(str(out / "failures")).collect()[0]
     assert row["setting"] == "1" and row["error"] == failure["error"]
 
     command = shlex.split(failure["replay"])
-    assert command[0] == "unisono"
+    assert command[:3] == ["unisono", "reproduce", "large"]
     with pytest.raises(ZeroDivisionError, match="as told"):
         main(command[1:])
 
-    monkeypatch.setattr(registry, "registry", made_up(counted(calls), ("0", "1"), 2))
+    monkeypatch.setattr(registry, "registry", made_up(counted(calls), 2, EXPERIMENTS))
     code, result, remarks = reproduce(capsys, *arguments)
     assert code == 0 and result["failures"] == []
     assert result["runs"] == {"needed": 4, "taken_over": 3}
@@ -61,15 +64,14 @@ def test_a_setting_without_runs_leaves_the_claims_unknown(
     monkeypatch: pytest.MonkeyPatch,
     spark: SparkSession,
 ) -> None:
-    known = made_up(counted(tmp_path / "calls", fails=("1", 0)), ("0", "1"), 1)
+    known = made_up(counted(tmp_path / "calls", fails=("1", 0)), 1, EXPERIMENTS)
     monkeypatch.setattr(registry, "registry", known)
-    code, result, _ = reproduce(capsys, "made-up", "--quick", "--out", str(tmp_path / "out"))
-    (experiment,) = result["experiments"]
+    code, result, _ = reproduce(capsys, "all", "--quick", "--out", str(tmp_path / "out"))
+    small, large = result["experiments"]
     assert code == 1
-    assert [(c["measured"], c["verdict"]) for c in experiment["claims"]] == [
-        ("no run of 1", "unknown")
-    ]
-    assert experiment["plot"] is None and experiment["runs"] == 1
+    assert [claim["verdict"] for claim in small["claims"]] == ["met"]
+    assert [(c["measured"], c["verdict"]) for c in large["claims"]] == [("no run of 1", "unknown")]
+    assert large["plot"] is None and large["runs"] == 1
 
 
 def test_one_run_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from unisono.pipeline import sweep as sweep_module
 from unisono.pipeline.runs import Runs, summarise
 from unisono.pipeline.sweep import Done, Known, Run, owners, run_one, runs_of, sweep
 
-SETTINGS = ("0", "1", "2")
+ONE_OF_THREE = {"made-up": ("0", "1", "2")}
 
 
 def all_runs(known: Known) -> list[Run]:
@@ -46,7 +46,7 @@ def test_every_run_once_however_short_the_jobs(
     seconds: tuple[float, float],
 ) -> None:
     monkeypatch.setattr(sweep_module, "_SECONDS", seconds)
-    known = made_up(counted(tmp_path / "calls"), SETTINGS, 3)
+    known = made_up(counted(tmp_path / "calls"), 3, ONE_OF_THREE)
     for run, done in swept(spark, known).items():
         here = run_one(known()[run.experiment], run, True)
         assert (
@@ -61,7 +61,7 @@ def test_every_run_once_however_short_the_jobs(
 
 
 def test_a_run_that_raises_is_told_and_loses_no_other(spark: SparkSession, tmp_path: Path) -> None:
-    known = made_up(counted(tmp_path / "calls", fails=("1", 2)), SETTINGS, 3)
+    known = made_up(counted(tmp_path / "calls", fails=("1", 2)), 3, ONE_OF_THREE)
     failed = {run: done for run, done in swept(spark, known).items() if done.measures is None}
     assert failed.keys() == {Run("made-up", "1", 2)}
     (error,) = (done.error for done in failed.values())
@@ -69,13 +69,13 @@ def test_a_run_that_raises_is_told_and_loses_no_other(spark: SparkSession, tmp_p
 
 
 def test_a_run_without_one_of_its_measures_fails() -> None:
-    experiment = made_up(lambda *_: {"value": 1.0}, ("0",), 1)()["made-up"]
+    experiment = made_up(lambda *_: {"value": 1.0}, 1, {"made-up": ("0",)})()["made-up"]
     done = run_one(experiment, Run("made-up", "0", 0), True)
     assert done.measures is None and "KeyError: 'value.squared'" in str(done.error)
 
 
 def test_a_run_that_kills_its_worker_loses_no_other(spark: SparkSession) -> None:
-    found = swept(spark, made_up(deadly("1", 1), SETTINGS, 2))
+    found = swept(spark, made_up(deadly("1", 1), 2, ONE_OF_THREE))
     failed = {run: str(done.error) for run, done in found.items() if done.measures is None}
     assert failed.keys() == {Run("made-up", "1", 1)}
     assert "the worker died" in failed[Run("made-up", "1", 1)]
@@ -161,7 +161,7 @@ def test_a_folder_of_other_code_another_process_or_damage_is_refused(
 def test_the_summary_is_of_the_runs_an_experiment_asks_for(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    known = made_up(counted(tmp_path / "calls"), ("0", "1"), 2, "first", "second")
+    known = made_up(counted(tmp_path / "calls"), 2, {"first": ("0", "1"), "second": ("0", "1")})
     owner = owners(known())
     experiments = list(known().values())
     with Runs(tmp_path, quick=True) as runs:

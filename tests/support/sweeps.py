@@ -19,8 +19,8 @@ from unisono.pipeline.sweep import Known
 Simulate = Callable[[str, int, bool], Mapping[str, float]]
 
 
-def made_up(simulate: Simulate, settings: tuple[str, ...], seeds: int, *ids: str) -> Known:
-    """Experiments that share their runs."""
+def made_up(simulate: Simulate, seeds: int, settings: Mapping[str, tuple[str, ...]]) -> Known:
+    """Experiments, by id with their settings, that share their runs."""
 
     def claims(table: Table) -> list[Claim]:
         mean = sum(row["value_mean"] for row in table.values()) / len(table)
@@ -37,7 +37,7 @@ def made_up(simulate: Simulate, settings: tuple[str, ...], seeds: int, *ids: str
                 title="made up",
                 source="nowhere",
                 assumed=(),
-                settings=settings,
+                settings=those,
                 measures=("value", "value.squared"),
                 seeds=2 * seeds,
                 quick_seeds=seeds,
@@ -45,7 +45,7 @@ def made_up(simulate: Simulate, settings: tuple[str, ...], seeds: int, *ids: str
                 claims=claims,
                 plot=plot,
             )
-            for name in ids or ("made-up",)
+            for name, those in settings.items()
         }
 
     return known
@@ -93,7 +93,7 @@ def gated(folder: Path) -> Known:
             sleep(0.05)
         return found
 
-    return made_up(simulate, ("0", "1"), 8)
+    return made_up(simulate, 8, {"made-up": ("0", "1")})
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
             raise
         tables = summarise(spark, runs.runs, wanted, owner, args.quick)
     results = [_judge(experiment, tables[experiment.id], out) for experiment in wanted]
-    failures = [_failure(done, args.quick) for done in failed]
+    failures = [_failure(done, wanted, owner, args.quick) for done in failed]
     ui.emit(
         {
             "experiments": results,
@@ -138,10 +138,19 @@ def _judge(experiment: Experiment, table: Mapping[str, Any], out: Path) -> dict[
     }
 
 
-def _failure(done: Done, quick: bool) -> dict[str, Any]:
-    command = ["unisono", "reproduce", done.run.experiment, *(["--quick"] if quick else [])]
-    command += ["--setting", done.run.setting, "--seed", str(done.run.seed)]
-    return {**done.run._asdict(), "error": done.error, "replay": shlex.join(command)}
+def _failure(
+    done: Done, wanted: list[Experiment], owner: Mapping[str, str], quick: bool
+) -> dict[str, Any]:
+    """What is told of a failed run. Its experiment is the one that the table has it under."""
+    run = done.run
+    name = next(
+        experiment.id
+        for experiment in wanted
+        if owner[experiment.id] == run.experiment and run.setting in experiment.settings
+    )
+    command = ["unisono", "reproduce", name, *(["--quick"] if quick else [])]
+    command += ["--setting", run.setting, "--seed", str(run.seed)]
+    return {**run._asdict(), "error": done.error, "replay": shlex.join(command)}
 
 
 def _command(args: argparse.Namespace, out: Path) -> str:

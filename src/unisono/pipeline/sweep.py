@@ -36,6 +36,7 @@ _JOBS = 2
 _SECONDS = (2.0, 20.0)  # of a job, at first and at last: an interrupt loses its work
 _SHARE = 0.1  # of the time so far that a job may take
 _RUNS_A_TASK = 100
+_POLL_S = 0.1
 _COLUMNS = "run long, seconds double, measures map<string, double>, error string, code string"
 
 
@@ -85,7 +86,6 @@ def sweep(
     `known` gives the experiments by id; the workers call it too.
     """
     context = spark.sparkContext
-    cores = context.defaultParallelism
     pending, suspects = list(runs), list[Run]()
     begun = monotonic()
     group = f"unisono-{uuid4()}"
@@ -102,7 +102,9 @@ def sweep(
                     if suspects:
                         chunk = [suspects.pop(0)]
                     else:
-                        size = min(-(-len(pending) // _JOBS), _RUNS_A_TASK * cores)
+                        size = min(
+                            -(-len(pending) // _JOBS), _RUNS_A_TASK * context.defaultParallelism
+                        )
                         chunk, pending = pending[:size], pending[size:]
                     least, most = _SECONDS
                     seconds = min(most, max(least, _SHARE * (monotonic() - begun)))
@@ -117,8 +119,9 @@ def sweep(
                         yield done
                     else:
                         suspects += rest
-        finally:
-            context.cancelJobGroup(group)
+        finally:  # again and again: a job that Spark does not know yet is not cancelled
+            while wait(under_way, timeout=_POLL_S).not_done:
+                context.cancelJobGroup(group)
 
 
 def _outcome(future: Future[list[Done]], chunk: list[Run]) -> list[Done]:
