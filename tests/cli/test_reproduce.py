@@ -95,3 +95,18 @@ def test_bad_runs_are_refused(
 ) -> None:
     code, result, _ = reproduce(capsys, *arguments)
     assert code == 2 and why in result["error"]
+
+
+@pytest.mark.slow
+def test_everything_there_is_can_be_reproduced(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, spark: SparkSession
+) -> None:
+    code, result, _ = reproduce(capsys, "all", "--quick", "--out", str(tmp_path))
+    assert result["failures"] == []
+    assert [experiment["id"] for experiment in result["experiments"]] == list(registry.registry())
+    verdicts = {c["verdict"] for experiment in result["experiments"] for c in experiment["claims"]}
+    assert code == (1 if registry.NOT_MET in verdicts else 0)
+    for experiment in result["experiments"]:
+        settings = [row["setting"] for row in experiment["table"]]
+        assert settings == list(registry.find(experiment["id"]).settings)
+        assert Path(experiment["plot"]).is_file()

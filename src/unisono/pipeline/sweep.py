@@ -131,10 +131,12 @@ def _outcome(future: Future[list[Done]], chunk: list[Run]) -> list[Done]:
     try:
         return future.result()
     except Py4JJavaError as error:  # an error of Python in a task is of another kind
+        reason = str(error.java_exception.getMessage())
+        if not reason.startswith("Job aborted due to stage failure"):
+            raise
         if len(chunk) > 1:
             return []
-        reason = str(error.java_exception.getMessage()).splitlines()[0]
-        return [Done(chunk[0], 0.0, None, f"the worker died: {reason}")]
+        return [Done(chunk[0], 0.0, None, f"the worker died: {reason.splitlines()[0]}")]
 
 
 def _job(
