@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from unisono.cli.ui import Ui
@@ -58,12 +59,12 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
 
     out = args.out or Path("runs") / f"reproduce-{datetime.now():%Y%m%d-%H%M%S}"
     owner = owners(known)
+    spark = spark_session("unisono reproduce", args.master)
     with Runs(out, args.quick) as runs:
         needed = runs_of(wanted, owner, args.quick)
         left = [one for one in needed if one not in runs.done]
         if len(left) < len(needed):
             ui.remark(f"{len(needed) - len(left)} of {len(needed)} runs taken over from {out}")
-        spark = spark_session("unisono reproduce", args.master)
         try:
             failed = _sweep(spark, runs, needed, left, args.quick, registry.registry, ui)
         except KeyboardInterrupt:
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
         _show(ui, result)
     for failure in failures:
         ui.show(f"failed: {failure['experiment']}, {failure['setting']}, seed {failure['seed']}")
-        ui.show(f"  {failure['error'].splitlines()[-1]}")
+        ui.show(f"  {escape(failure['error'].splitlines()[-1])}")
         ui.show(f"  replay: {failure['replay']}")
     claims = [claim for result in results for claim in result["claims"]]
     return 1 if failed or any(claim["verdict"] == registry.NOT_MET for claim in claims) else 0
