@@ -22,7 +22,14 @@ ALLOWED = {
     "sim": {"core", "models.channel", "qos", "sim", "trace", "errors", "version", "compiled"},
     "journal": {"core.events", "core.predicate", "journal", "errors"},
     "net": {"core", "qos", "ens", "journal", "net", "trace", "errors", "version"},
-    "pipeline": {"pipeline", "trace.schema", "errors", "experiments.registry", "compiled"},
+    "pipeline": {
+        "pipeline",
+        "trace.schema",
+        "errors",
+        "experiments.registry",
+        "compiled",
+        "version",
+    },
     "report": {"report", "errors"},
     "spark": {
         "spark",

@@ -47,8 +47,9 @@ def test_figures_of_the_same_runs_share_them(
 ) -> None:
     main(["reproduce", "fig-3.18", "fig-3.19", "--quick", "--json", "--out", str(tmp_path)])
     latency, stamps = json.loads(capsys.readouterr().out)["experiments"]
-    assert (tmp_path / "fig-3.18" / "runs").is_dir()
-    assert not (tmp_path / "fig-3.19" / "runs").exists()
+    runs = spark.read.parquet(str(tmp_path / "runs"))
+    assert {row["experiment"] for row in runs.collect()} == {"fig-3.18"}
+    assert runs.count() == latency["runs"] == stamps["runs"] == 10
     assert latency["table"] == stamps["table"] and latency["claims"] != stamps["claims"]
     table = {row["setting"]: row for row in latency["table"]}
     random, dynamic = table["random-static"], table["dynamic-window"]
