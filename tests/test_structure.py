@@ -71,6 +71,7 @@ ALLOWED = {
         "core",
         "ens.base",
         "experiments",
+        "journal",
         "net",
         "pipeline",
         "qos",

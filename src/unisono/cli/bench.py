@@ -9,10 +9,10 @@ from typing import Any
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks
 
-BENCHMARKS = ("audit", "coding", "delivery", "fifo", "order", "sim")
-# Options that mean something to one benchmark only.
-OPTIONS = {"rows": "audit", "folder": "audit", "master": "audit"} | dict.fromkeys(
-    ("bus", "topics", "subscribers"), "order"
+BENCHMARKS = ("audit", "coding", "delivery", "fifo", "order", "sim", "spark")
+# Options that mean something to some benchmarks only.
+OPTIONS = dict.fromkeys(("rows", "folder", "master"), ("audit", "spark")) | dict.fromkeys(
+    ("bus", "topics", "subscribers"), ("order",)
 )
 
 
@@ -23,10 +23,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--runs", type=int, metavar="N", help="medians of N; default 3, and 5 for order"
     )
     parser.add_argument(
-        "--rows", metavar="N,...", help="audit: sizes of the traces; default 5000000,40000000"
+        "--rows", metavar="N,...", help="audit, spark: how many deliveries the audited traces have"
     )
-    parser.add_argument("--folder", type=Path, help="audit: where traces are made and removed")
-    parser.add_argument("--master", metavar="URL", help="audit: Spark master; this machine if none")
+    parser.add_argument("--folder", type=Path, help="audit, spark: for traces, which are removed")
+    parser.add_argument("--master", metavar="URL", help="audit, spark: Spark master; this machine")
     parser.add_argument("--bus", metavar="BUS,...", help="order: memory, nats; default both")
     parser.add_argument("--topics", metavar="N,...", help="order: how many; default 1,5,30")
     parser.add_argument("--subscribers", metavar="N,...", help="order: how many; default 1,3,10")
@@ -35,9 +35,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, ui: Ui) -> int:
     if args.runs is not None and args.runs < 1:
         raise BadInput(f"--runs {args.runs}: expected at least one")
-    for option, benchmark in OPTIONS.items():
-        if getattr(args, option) is not None and benchmark not in args.names:
-            raise BadInput(f"--{option} is an option of the benchmark {benchmark}")
+    for option, having in OPTIONS.items():
+        if getattr(args, option) is not None and not set(having) & set(args.names):
+            raise BadInput(f"--{option} is an option of the benchmark {' and '.join(having)}")
     result: dict[str, Any] = {}
     benchmarks = {
         "audit": _audit,
@@ -46,6 +46,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
         "fifo": _fifo,
         "order": _order,
         "sim": _sim,
+        "spark": _spark,
     }
     for name in dict.fromkeys(args.names):
         try:
@@ -67,6 +68,34 @@ def _audit(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
     sizes = audit.SIZES if args.rows is None else _numbers("rows", args.rows, 100)
     result = audit.run(sizes, args.runs or audit.RUNS, args.folder, args.master, ui.remark)
     _show_audit(result["audit"], ui)
+    return result
+
+
+def _spark(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
+    from unisono.bench import spark
+
+    if args.folder is not None and not args.folder.is_dir():
+        raise BadInput(f"--folder {args.folder}: no such folder")
+    sizes = spark.SIZES if args.rows is None else _numbers("rows", args.rows, 100)
+    result = spark.run(sizes, args.runs or spark.RUNS, args.folder, args.master, ui.remark)
+    found = result["spark"]
+    source, ordered, grown = found["source"], found["in_order"], found["audit"]
+    ui.show(
+        f"source: {source['rows_per_s']:,} rows a second, {source['ratio']} of a source that has "
+        f"them ready (at least {source['targets']['rows_per_s_min']:,} and "
+        f"{source['targets']['ratio_min']})"
+    )
+    ui.show(
+        f"in_order: {ordered['rows_per_s']:,} rows a second, {ordered['ratio']} times passing "
+        f"through (at least {ordered['targets']['rows_per_s_min']:,}, at most "
+        f"{ordered['targets']['ratio_max']})"
+    )
+    for size in grown["sizes"]:
+        ui.show(
+            f"audit of {size['rows']:,}: {size['audit_s']} s, at most {size['peak_gib']['all']} GiB"
+        )
+    ui.show(f"exponent: {grown['exponent']} (at most {grown['targets']['exponent_max']})")
+    ui.show("met" if found["met"] else "not met")
     return result
 
 
