@@ -54,9 +54,21 @@ def test_an_audited_run_is_valid(url: str, tmp_path: Path, spark: SparkSession) 
     assert report.checks["losses"].violations == 0
 
 
+def test_alerts_come_back(nats_server: NatsServer, tmp_path: Path) -> None:
+    said = run([str(ROOT / "examples" / "spark" / "alerts.py"), nats_server.url, "it"], tmp_path)
+    assert said.count("prices.MSFT is at 109") == 10
+
+
+def test_latencies_of_a_trace(tmp_path: Path) -> None:
+    run([str(ROOT / "examples" / "audited.py"), "memory://", "traced"], tmp_path)
+    said = run([str(ROOT / "examples" / "spark" / "latencies.py"), "traced"], tmp_path)
+    assert "longest_ms" in said
+    assert (said.count("|67 "), said.count("|66 ")) == (3, 2)  # of 200 events on three topics
+
+
 def test_every_example_is_run_by_a_test() -> None:
     here = Path(__file__).read_text()
-    for example in (ROOT / "examples").glob("*.py"):
+    for example in (ROOT / "examples").rglob("*.py"):
         assert example.name in here, f"add a test that runs {example.name}"
 
 
@@ -73,6 +85,15 @@ def test_python_in_the_documents_runs(name: str, code: str, tmp_path: Path) -> N
     script = tmp_path / f"{name}.py"
     script.write_text(code)
     run([str(script)], tmp_path)
+
+
+def test_fragments_in_the_documents_are_of_examples_that_run() -> None:
+    examples = "\n".join(path.read_text() for path in (ROOT / "examples").rglob("*.py"))
+    lines = {line.strip() for line in examples.splitlines()}
+    for document in DOCUMENTS:
+        for block in re.findall(r"```py\n(.*?)```", document.read_text(), re.S):
+            for line in block.splitlines():
+                assert line.strip() in lines, f"{document.name}: {line}"
 
 
 def test_the_readme_has_an_example() -> None:
