@@ -54,9 +54,39 @@ def test_an_audited_run_is_valid(url: str, tmp_path: Path, spark: SparkSession) 
     assert report.checks["losses"].violations == 0
 
 
+FOREIGN = {  # what the audit of each sample finds
+    "kafka.py": {
+        "total-order": ["orders/0/42", "payments/0/7"],
+        "global-order": ["orders/0/42", "payments/0/7"],
+        "duplicates": "payments/0/8",
+    },
+    "nats.py": {
+        "total-order": ["MARKET/12", "MARKET/13"],
+        "global-order": ["MARKET/12", "MARKET/13"],
+        "fifo": ["MARKET/14", "MARKET/12"],
+    },
+    "mqtt.py": {"losses": "d1-2"},
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_foreign_logs_are_audited(name: str, tmp_path: Path, spark: SparkSession) -> None:
+    run([str(ROOT / "examples" / "foreign" / name), "logs"], tmp_path)
+    report = audit(spark, open_trace(spark, tmp_path / "logs" / "trace"))
+    witnesses = {check: told.witness for check, told in report.checks.items() if told.witness}
+    found = {check: of.get("event", of.get("events")) for check, of in witnesses.items()}
+    assert found == FOREIGN[name]
+
+
+def test_the_page_on_foreign_logs_shows_the_examples() -> None:
+    blocks = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "foreign.md").read_text(), re.S)
+    scripts = "".join((ROOT / "examples" / "foreign" / name).read_text() for name in FOREIGN)
+    assert len(blocks) == 3 and all(block in scripts for block in blocks)
+
+
 def test_every_example_is_run_by_a_test() -> None:
     here = Path(__file__).read_text()
-    for example in (ROOT / "examples").glob("*.py"):
+    for example in (ROOT / "examples").rglob("*.py"):
         assert example.name in here, f"add a test that runs {example.name}"
 
 
