@@ -3,7 +3,7 @@
 Each line is what a consumer knows of a message: when it came (in nanoseconds), its subject and its
 reply subject, in which the server says which message of the stream it is:
 
-$JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer sequence>.<time in ns>.<pending>
+$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time in ns>.<pending>
 """
 
 from __future__ import annotations

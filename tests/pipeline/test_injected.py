@@ -150,7 +150,7 @@ def swapped(trace: Foreign) -> Found:
         position = dict(zip(heard.tolist(), trace.heard["position"][theirs].tolist(), strict=True))
         first, second = (position[x], position[y]), (place + 1, place)
         told = (x, y)
-        if WHO < other:
+        if other > WHO:
             first, second = (place, place + 1), (position[y], position[x])
             told = (y, x)
         span = first[1] - first[0] + second[0] - second[1]
