@@ -64,14 +64,15 @@ def random_group(rng: Random, group: str) -> Iterator[tuple[int, str, Row]]:
     Times are in microseconds; rows of one writer arrive in order, up to 60 ms after their time.
     """
     disorder = rng.choice((0.0, 0.03, 0.1))
-    lag = {who: rng.randrange(60 * MS) for who in ("p", "q", "a", "b", "c")}
+    lag = {who: rng.randrange(60 * MS) for who in "pqrabc"}
     events = []
     for at in range(60):
-        event, publisher = f"{group}-{at:02d}", rng.choice("pq")
+        event, publisher = f"{group}-{at:02d}", rng.choice("pqpqpqr")
+        seq = rng.randrange(60) if publisher == "r" else at  # r is rare and counts badly
         time = 20 * MS * at + rng.randrange(15 * MS)
         events.append((event, time))
         if rng.random() < 0.99:
-            row = (event, f"{group}{rng.choice('xy')}", group + publisher, at, time)
+            row = (event, f"{group}{rng.choice('xy')}", group + publisher, seq, time)
             yield time + lag[publisher], "publications", row
     for who in "abc":
         heard = [pair for pair in events if rng.random() < 0.9]

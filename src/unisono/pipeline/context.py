@@ -84,7 +84,7 @@ def write_context(
         for table in (trace.publications, trace.deliveries):
             columns = [column.name for column in USED[table.name]]
             kept = table.rows.join(wanted, "event_id", "left_semi").select(*columns)
-            kept.write.mode("overwrite").parquet(str(folder / table.name))
+            kept.write.mode("overwrite").parquet(f"file://{(folder / table.name).resolve()}")
     finally:
         ids.unpersist()
 
