@@ -8,8 +8,8 @@ keeps what may still matter. New rows are taken only if
 3. the events of the context that they are about have no row older than W;
 
 else the whole trace is audited once more. A delivery that nothing explains waits for its
-publication until W has passed it; when it would be called a phantom, earlier parts are searched,
-and if the event is there the whole trace is audited as well.
+publication until W has passed it. Before it is called a phantom, or order is said to be broken,
+earlier parts are searched for it, and if it is there the whole trace is audited as well.
 
 Then *two subscribers that disagree are found, exactly*. Let s hear x before y and t hear y before
 x, and let one of the four deliveries be new, one of x, say (else swap the names). By 3, if x is in
@@ -49,7 +49,7 @@ from unisono.pipeline.locate import Parts, find_files, find_parts, group_parts
 from unisono.pipeline.read import Trace, no_table, table_of, trace_folder, trace_of
 from unisono.pipeline.report import Report, Verdict
 from unisono.pipeline.window import ALWAYS, Window
-from unisono.trace.schema import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS
+from unisono.trace.schema import DELIVERIES, GLOBAL_ORDER, PUBLICATIONS, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,9 +103,7 @@ class _Share:
 
     def window(self, trace: Trace, census: Census) -> Window:
         past = self.past
-        self.watermark_us = census.latest_us + 1 if self.final else -self.horizon_us
-        if not self.final:
-            self.watermark_us += census.latest_us
+        self.watermark_us = census.latest_us + (1 if self.final else -self.horizon_us)
         if past is not None:
             self.watermark_us = max(self.watermark_us, past.watermark_us)
         waits = {} if self.final else waiting(trace, self.watermark_us)
@@ -160,37 +158,24 @@ def audit_growing(
     folder = path / "audit" if folder is None else folder
     past = history.load(folder)
     files = {name: find_files(root, name) for name in GROWING}
+    for name in GROWING:
+        if not files[name]:
+            raise no_table(root, name)
     now = history.survey(root, (file for name in GROWING for file in files[name]))
     new = set(history.new_parts(root, past.parts if past else {}, now))
     audits = past.audits + 1 if past else 1
     target = history.context_folder(folder, audits)
-    subscriptions = find_parts(root, SUBSCRIPTIONS)
+    share = _Share(past, horizon_us, final, target)
     report, whole = None, "it is the first audit"
     if past is not None:
         context = history.context_folder(folder, past.audits)
-        fresh = {n: group_parts([f for f in files[n] if f in new], n) for n in GROWING}
-        carried = {name: find_parts(context, name) for name in GROWING}
-        with reading(path):
-            whole = _straggler(spark, past, fresh, carried) or ""
-        if not whole:
-            share = _Share(past, horizon_us, final, target)
-            parts = {name: fresh[name] + carried[name] for name in GROWING}
-            trace = trace_of(spark, path, parts | {SUBSCRIPTIONS: subscriptions})
-            report = audit(spark, trace, share=share, **options)
-            if report.checks["phantoms"].violations:
-                old = [file for file in files[PUBLICATIONS] if file not in new]
-                whole = _published_before(spark, trace, group_parts(old, PUBLICATIONS)) or ""
-    if whole or report is None:
-        parts = {name: group_parts(files[name], name) for name in GROWING}
-        for name in GROWING:
-            if not parts[name]:
-                raise no_table(root, name)
+        report, whole = _audit_new(spark, path, files, new, context, past, share, options)
+    if report is None:
         share = _Share(None, horizon_us, final, target)
-        trace = trace_of(spark, path, parts | {SUBSCRIPTIONS: subscriptions})
-        report = audit(spark, trace, share=share, **options)
+        parts = {name: group_parts(files[name], name) for name in GROWING}
+        report = audit(spark, _opened(spark, path, parts), share=share, **options)
     rows = _count_rows(past, report, bool(whole))
-    before = None if whole else past
-    verdict, checks, pairs = history.sum_up(before, report, share.pairs)
+    verdict, checks, pairs = history.sum_up(None if whole else past, report, share.pairs)
     state = history.State(
         format=history.FORMAT,
         audits=audits,
@@ -219,6 +204,41 @@ def audit_growing(
     return grown
 
 
+PartsOf = dict[str, tuple[Parts, ...]]
+
+
+def _opened(spark: SparkSession, path: Path, parts: PartsOf) -> Trace:
+    """These parts as a trace, with the subscriptions as they are now."""
+    subscriptions = find_parts(trace_folder(path), SUBSCRIPTIONS)
+    return trace_of(spark, path, {**parts, SUBSCRIPTIONS: subscriptions})
+
+
+def _audit_new(
+    spark: SparkSession,
+    path: Path,
+    files: dict[str, list[Path]],
+    new: set[Path],
+    context: Path,
+    past: history.State,
+    share: _Share,
+    options: dict[str, Any],
+) -> tuple[Report | None, str]:
+    """The report of the new parts, or else why the whole trace is to be audited."""
+    fresh = {name: group_parts([f for f in files[name] if f in new], name) for name in GROWING}
+    carried = {name: find_parts(context, name) for name in GROWING}
+    with reading(path):
+        why = _straggler(spark, past, fresh, carried)
+    if why:
+        return None, why
+    trace = _opened(spark, path, {name: fresh[name] + carried[name] for name in GROWING})
+    report = audit(spark, trace, share=share, **options)
+    if any(report.checks[name].violations for name in ("phantoms", "total-order", GLOBAL_ORDER)):
+        old = [file for file in files[PUBLICATIONS] if file not in new]
+        with reading(path):
+            why = _published_before(spark, trace, old)
+    return (None, why) if why else (report, "")
+
+
 def _count_rows(
     past: history.State | None, report: Report, whole: bool
 ) -> dict[str, dict[str, int]]:
@@ -232,12 +252,9 @@ def _count_rows(
 
 
 _NEWS = "there is news of {}, which is older than the horizon"
-PartsOf = dict[str, tuple[Parts, ...]]
 
 
-def _straggler(
-    spark: SparkSession, past: history.State, fresh: PartsOf, carried: PartsOf
-) -> str | None:
+def _straggler(spark: SparkSession, past: history.State, fresh: PartsOf, carried: PartsOf) -> str:
     """Why the new rows need the whole trace, if they do."""
     from pyspark.sql import functions as F
 
@@ -248,13 +265,11 @@ def _straggler(
             return f"the publication of {old.event_id} came later than the horizon"
     if DELIVERIES in rows:
         lowest = rows[DELIVERIES].groupBy("subscriber").agg(F.min("position").alias("position"))
-        for row in lowest.collect():
-            if row.position < past.judged.get(row.subscriber, -ALWAYS):
-                return (
-                    f"{row.subscriber} has a new delivery at position {row.position}, judged before"
-                )
+        for who, at in lowest.where("position IS NOT NULL").collect():
+            if at < past.judged.get(who, -ALWAYS):
+                return f"{who} has a new delivery at position {at}, judged before"
     if not rows:
-        return None
+        return ""
     times = {PUBLICATIONS: "published_us", DELIVERIES: "delivered_us"}
     about = (table.select("event_id") for table in rows.values())
     stale = (
@@ -264,22 +279,21 @@ def _straggler(
         for name, parts in carried.items()
     )
     found = _union(about).join(_union(stale), "event_id", "left_semi").head()
-    return None if found is None else _NEWS.format(found.event_id)
+    return "" if found is None else _NEWS.format(found.event_id)
 
 
 def _union(tables: Iterable[DataFrame]) -> DataFrame:
     return reduce(lambda a, b: a.unionAll(b), tables)
 
 
-def _published_before(
-    spark: SparkSession, trace: Trace, publications: tuple[Parts, ...]
-) -> str | None:
+def _published_before(spark: SparkSession, trace: Trace, files: list[Path]) -> str:
     """An event that nobody published lately, but somebody did in these earlier parts."""
-    if not publications:
-        return None
     unknown = trace.deliveries.rows.select("event_id").join(
         trace.publications.rows.select("event_id"), "event_id", "left_anti"
     )
-    earlier = table_of(spark, PUBLICATIONS, publications).rows.select("event_id")
+    if unknown.isEmpty():
+        return ""
+    parts = group_parts(files, PUBLICATIONS)
+    earlier = table_of(spark, PUBLICATIONS, parts).rows.select("event_id")
     found = earlier.join(unknown, "event_id", "left_semi").head()
-    return None if found is None else _NEWS.format(found.event_id)
+    return "" if found is None else _NEWS.format(found.event_id)
