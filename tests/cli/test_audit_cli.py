@@ -55,6 +55,43 @@ def test_several_traces_and_a_violation(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.usefixtures("spark")
+def test_a_growing_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (("publications", PUBLICATIONS), ("deliveries", GOOD)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.csv").write_text(text)
+    call = ["audit", str(tmp_path), "--incremental", "--horizon-s", "0"]
+    assert main([*call, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["new"] == {"publications": 2, "deliveries": 4}
+    (tmp_path / "deliveries" / "2.csv").write_text(HEADER + "ann,3,e2,2600\n")
+    assert main([*call, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["checks"]["duplicates"]["witness"]["positions"] == [2, 3]
+    assert told["new"] == {"publications": 0, "deliveries": 1}
+    assert main([*call, "--final"]) == 0  # nothing new is wrong
+    text = " ".join(capsys.readouterr().out.split())
+    assert "audit 3 of this trace: 0 new rows of 7" in text
+    assert "all audits so far: invalid" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--final"], "--final is for --incremental audits"),
+        (["--horizon-s", "5"], "--horizon-s is for --incremental audits"),
+        (["--incremental", "--horizon-s", "-1"], "expected a number of seconds"),
+        (["--incremental", "--horizon-s", "nan"], "expected a number of seconds"),
+        (["elsewhere", "--incremental", "--state", "s"], "--state is for one trace"),
+    ],
+)
+def test_options_of_growing_traces(
+    options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", "somewhere", *options]) == 2
+    assert complaint in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.usefixtures("spark")
 def test_people_read_the_witness_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

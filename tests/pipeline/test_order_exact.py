@@ -25,6 +25,7 @@ from unisono.pipeline.census import FOREVER_US, Census, Intervals
 from unisono.pipeline.findings import merge_events, merge_groups, merge_streams
 from unisono.pipeline.order_kernel import THOROUGH
 from unisono.pipeline.report import Report
+from unisono.pipeline.window import Window
 from unisono.trace.schema import JUDGED, STATUSES
 
 
@@ -231,11 +232,16 @@ def tabulate(trace: Random_) -> tuple[Census, pa.RecordBatch]:
     return census, pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
-def passes(trace: Random_, deadline_us: int, settle_us: int) -> dict[str, int]:
-    """All passes over one partition, with cells of one microsecond."""
+def passes(
+    trace: Random_, deadline_us: int, settle_us: int, cut_at: tuple[float, float] = (0, 1)
+) -> dict[str, int]:
+    """All passes over one partition, with cells of one microsecond.
+
+    `cut_at` are two shares of the positions and publishing times, between which is judged.
+    """
     census, batch = tabulate(trace)
     cuts = np.unique(np.array([row[3] for row in trace.deliveries], np.int64))
-    cut = plan.make_plan(census, cuts)
+    cut = plan.make_plan(census, cuts, window_of(census, cut_at))
     ordered = np.ones(len(census.sources), bool)
     blocks = pa.Table.from_batches(
         resolve._worker(census, cut, deadline_us, settle_us, ordered)(iter([batch]))
@@ -287,6 +293,15 @@ def passes(trace: Random_, deadline_us: int, settle_us: int) -> dict[str, int]:
     }
 
 
+def window_of(census: Census, cut_at: tuple[float, float]) -> Window:
+    ends = []
+    for share in cut_at:
+        near = [int(low + share * (high - low + 1)) for _, low, high in census.positions]
+        ends.append((np.array(near, np.int64), int(-5 + share * 200)))
+    (low, from_us), (high, until_us) = ends
+    return Window(low, high, from_us, until_us)
+
+
 @pytest.fixture
 def small_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "ROWS_PER_CHUNK", 3)
@@ -308,6 +323,22 @@ def test_the_passes_count_what_the_oracle_counts() -> None:
         for name, count in wanted.items():
             seen[name] = seen.get(name, 0) + (count > 0)
     assert all(count > 50 for count in seen.values()), seen  # nothing was tested in vain
+
+
+@pytest.mark.usefixtures("small_cuts")
+def test_consecutive_windows_count_everything_once() -> None:
+    for seed in range(300):
+        trace = random_trace(seed)
+        if not trace.deliveries:
+            continue
+        wanted = oracle(trace, deadline_us=10, settle_us=9)
+        first, then = sorted(Random(seed).random() for _ in range(2))
+        shares = [passes(trace, 10, 9, ends) for ends in ((0, first), (first, then), (then, 1))]
+        for name, count in wanted.items():
+            if name in ("total-order", "global-order"):  # are judged over all rows read
+                assert all(share[name] == count for share in shares)
+            else:
+                assert sum(share[name] for share in shares) == count, f"seed {seed}, {name}"
 
 
 @pytest.mark.usefixtures("small_cuts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks
@@ -12,7 +12,8 @@ from unisono.errors import BadInput, EnvironmentLacks
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unisono.pipeline.report import Report
+    from unisono.pipeline.growing import Grown
+    from unisono.pipeline.report import Report, Verdict
 
 # Up to so many bytes of trace, a Java that starts fast beats one that runs fast.
 SMALL_BYTES = 20_000_000
@@ -40,6 +41,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="what is published less than this before an unsubscription need not arrive",
     )
+    parser.add_argument(
+        "--incremental",
+        action="store_true",
+        help="audit only what is new since the last time, and keep a history of verdicts",
+    )
+    parser.add_argument(
+        "--state",
+        type=Path,
+        metavar="FOLDER",
+        help="where the history is kept; default: audit/ in PATH",
+    )
+    parser.add_argument(
+        "--horizon-s",
+        type=float,
+        metavar="N",
+        help="how long parts may come late, and losses are not judged; default: 600",
+    )
+    parser.add_argument(
+        "--final", action="store_true", help="the trace has ended: judge its last minutes, too"
+    )
     parser.add_argument("--master", metavar="URL", help="Spark master; default: this machine")
 
 
@@ -47,8 +68,10 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
     for name, value in (("--deadline-ms", args.deadline_ms), ("--settle-ms", args.settle_ms)):
         if value is not None and not 0 <= value < 1e15:
             raise BadInput(f"{name} {value}: expected a number of milliseconds, not negative")
+    _check_incremental(args)
     try:
         from unisono.pipeline.audit import audit
+        from unisono.pipeline.growing import HORIZON_US, audit_growing
         from unisono.pipeline.locate import check_folder
         from unisono.pipeline.read import open_trace
         from unisono.pipeline.report import check_names, worst
@@ -66,30 +89,57 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
     size = sum(check_folder(path) for path in args.paths)
     ui.remark("starting Spark ...")
     spark = spark_session("unisono audit", args.master, quick=size <= SMALL_BYTES)
-    reports: list[Report] = []
+    verdicts: list[Verdict] = []
+    told: list[dict[str, Any]] = []
     for path in args.paths:
         with ui.progress() as progress:
-            report = audit(
-                spark,
-                open_trace(spark, path),
-                promises,
-                deadline_us=_micros(args.deadline_ms),
-                settle_us=_micros(args.settle_ms),
-                progress=progress,
-            )
-        reports.append(report)
-        for line in _words(path, report):
+            options: dict[str, Any] = {
+                "promises": promises,
+                "deadline_us": _micros(args.deadline_ms),
+                "settle_us": _micros(args.settle_ms),
+                "progress": progress,
+            }
+            if args.incremental:
+                horizon_us = HORIZON_US if args.horizon_s is None else round(args.horizon_s * 1e6)
+                grown = audit_growing(spark, path, args.state, horizon_us, args.final, **options)
+                report, lines = grown.report, _growth(grown)
+                told.append(grown.to_json())
+            else:
+                report, lines = audit(spark, open_trace(spark, path), **options), []
+                told.append(report.to_json())
+        verdicts.append(report.verdict)
+        for line in [*_words(path, report), *lines]:
             ui.show(line)
-    verdict = worst([report.verdict for report in reports])
-    if len(reports) == 1:
-        ui.emit(reports[0].to_json())
+    verdict = worst(verdicts)
+    if len(told) == 1:
+        ui.emit(told[0])
     else:
-        traces = [
-            {"path": str(path), **report.to_json()}
-            for path, report in zip(args.paths, reports, strict=True)
-        ]
+        traces = [{"path": str(path), **of} for path, of in zip(args.paths, told, strict=True)]
         ui.emit({"verdict": verdict, "traces": traces})
     return 1 if verdict == "invalid" else 0
+
+
+def _check_incremental(args: argparse.Namespace) -> None:
+    only = {"--state": args.state, "--horizon-s": args.horizon_s, "--final": args.final or None}
+    for name, value in only.items():
+        if value is not None and not args.incremental:
+            raise BadInput(f"{name} is for --incremental audits")
+    if args.horizon_s is not None and not 0 <= args.horizon_s < 1e12:
+        raise BadInput(f"--horizon-s {args.horizon_s}: expected a number of seconds, not negative")
+    if args.state is not None and len(args.paths) > 1:
+        raise BadInput("--state is for one trace")
+
+
+def _growth(grown: Grown) -> list[str]:
+    """What is said of a growing trace besides."""
+    from rich.markup import escape
+
+    new, total = sum(grown.rows["new"].values()), sum(grown.rows["total"].values())
+    lines = [f"audit {grown.audits} of this trace: {new:,} new rows of {total:,}"]
+    if grown.whole is not None:
+        lines.append(f"the whole trace was audited: {escape(grown.whole)}")
+    lines.append(f"all audits so far: [{STYLES[grown.verdict]}]{grown.verdict}[/]")
+    return lines
 
 
 def _micros(milliseconds: float | None) -> int | None:

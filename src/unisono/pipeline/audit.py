@@ -11,8 +11,10 @@ Every pass is linear in the rows. Nothing here knows any protocol.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -33,10 +35,23 @@ from unisono.pipeline.plan import EventNumbers, cut_time, make_plan
 from unisono.pipeline.progress import run_with_progress
 from unisono.pipeline.read import Trace
 from unisono.pipeline.report import CHECKS, Report, check_names
+from unisono.pipeline.window import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from rich.progress import Progress
+
+
+class Share(Protocol):
+    """One audit of a growing trace (see `growing.py`)."""
+
+    def window(self, trace: Trace, census: Census) -> Window:
+        """What is judged this time."""
+
+    def keep(
+        self, trace: Trace, census: Census, blocks: DataFrame, pairs: list[tuple[int, int]]
+    ) -> None:
+        """What later audits need; `pairs` of subscribers disagree."""
 
 
 def default_promises(trace: Trace, deadline_us: int | None) -> tuple[str, ...]:
@@ -56,8 +71,9 @@ def audit(
     deadline_us: int | None = None,
     settle_us: int | None = None,
     progress: Progress | None = None,
+    share: Share | None = None,
 ) -> Report:
-    """Audit an opened trace.
+    """Audit an opened trace, or with `share` a share of a growing one.
 
     What is not given comes from the trace's run.json; promises that nobody gave are all checks
     that can be judged. Raises BadInput for data that cannot be used.
@@ -71,12 +87,19 @@ def audit(
     promises = check_names(list(promises), str(trace.path))
     if settle_us < 0 or (deadline_us is not None and deadline_us < 0):
         raise BadInput("a deadline or settling time cannot be negative")
+    with reading(trace.path):
+        return _audit(spark, trace, promises, deadline_us, settle_us, progress, share)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Where Spark may find that a file of the trace cannot be read."""
     try:
-        return _audit(spark, trace, promises, deadline_us, settle_us, progress)
+        yield
     except UnisonoError:
         raise
     except Exception as error:  # those of PySpark and of its gateway have no base in common
-        raise _as_bad_input(trace, error) from error
+        raise _as_bad_input(path, error) from error
 
 
 def _audit(
@@ -86,6 +109,7 @@ def _audit(
     deadline_us: int | None,
     settle_us: int,
     progress: Progress | None,
+    share: Share | None,
 ) -> Report:
     from pyspark import StorageLevel
 
@@ -101,7 +125,10 @@ def _audit(
         cuts_us: Longs = step(
             "sample times", lambda: cut_time(trace.deliveries.rows, census.deliveries)
         )
-        plan = make_plan(census, cuts_us)
+        window = None
+        if share is not None:
+            window = step("find what to judge", lambda: share.window(trace, census))
+        plan = make_plan(census, cuts_us, window)
         rows = resolve.tagged(trace.publications.rows, trace.deliveries.rows, census)
         ordered = np.array([trace.run.ordered(topic) for _, topic in census.sources], bool)
         blocks = resolve.resolve(rows, census, plan, deadline_us, settle_us, ordered)
@@ -133,6 +160,8 @@ def _audit(
                 )
         places = places_of(streams, orders, whole)
         names = _event_names(trace.deliveries.rows, census, places)
+        if share is not None:
+            step("keep what may matter", lambda: share.keep(trace, census, blocks, orders.pairs))
     finally:
         for frame in held:
             frame.unpersist()
@@ -186,11 +215,11 @@ def _event_names(deliveries: DataFrame, census: Census, places: set[Place]) -> d
     return {(number[row.subscriber], row.position): row.event_id for row in rows.collect()}
 
 
-def _as_bad_input(trace: Trace, error: Exception) -> BadInput:
+def _as_bad_input(path: Path, error: Exception) -> BadInput:
     """Spark's own refusal of a file, in one line. Anything else is a fault of ours: raised on."""
     marks = ("FAILED_READ_FILE", "CANNOT_READ", "CSV header")
     for line in str(error).splitlines():
         if any(mark in line for mark in marks):
             reason = line.removeprefix(": org.apache.spark.SparkException: ")
-            return BadInput(f"{trace.path}: Spark cannot read the trace: {reason}")
+            return BadInput(f"{path}: Spark cannot read the trace: {reason}")
     raise error

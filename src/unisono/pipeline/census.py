@@ -49,6 +49,7 @@ class Census:
     positions: tuple[tuple[int, int, int], ...]  # by subscriber: how many, smallest, largest
     subscriptions: int | None
     intervals: Intervals | None
+    latest_us: int = -FAR_US  # of all times of publications and deliveries
 
     def publisher_of_source(self) -> Ints:
         number = {name: at for at, name in enumerate(self.publishers)}
@@ -86,6 +87,10 @@ def take_census(trace: Trace) -> Census:
         positions=_positions(deliveries, names[0]),
         subscriptions=None if subscriptions is None else len(subscriptions),
         intervals=None if subscriptions is None else _intervals(subscriptions, *names),
+        latest_us=max(
+            [row.max_delivered_us for row in deliveries]
+            + [row.max_published_us for row in publications]
+        ),
     )
 
 

@@ -90,12 +90,15 @@ def judge_events(
     rows: Ints,
     subscribers: int,
     deadline_us: int,
+    low: Longs,
+    high: Longs,
 ) -> tuple[Bools, Longs, Longs, Longs, Longs, float]:
     """Duplicates, phantoms, latencies and deadlines; which rows order is judged over.
 
     Returns (judged per row, reference time per event, counts, witness rows, histogram of
     latencies, sum of latencies). A judged row is the first judged delivery of its event to its
-    subscriber. A negative `deadline_us` is no deadline.
+    subscriber. A negative `deadline_us` is no deadline. Counted is what is at positions from `low`
+    of its subscriber up to `high` (see `window.py`).
     """
     judged = np.zeros(tag.size, np.bool_)
     reference_us = np.zeros(publication.size, np.int64)
@@ -113,7 +116,8 @@ def judge_events(
         for place in range(start[event], start[event + 1]):
             row = rows[place]
             subscriber, status = tag[row] >> 3, tag[row] & 7
-            if published < 0:
+            counted = low[subscriber] <= number[row] < high[subscriber]
+            if published < 0 and counted:
                 counts[PHANTOMS] += 1
                 if _comes_first(row, witnesses[PHANTOM_ROW], tag, number):
                     witnesses[PHANTOM_ROW] = row
@@ -123,15 +127,16 @@ def judge_events(
                 seen[subscriber] = event
                 first[subscriber] = row
             else:
-                counts[DUPLICATES] += 1
                 repeat, original = row, first[subscriber]
                 if number[repeat] < number[original]:
                     repeat, original = original, repeat
                     first[subscriber] = original
-                if _comes_first(repeat, witnesses[DUPLICATE_ROW], tag, number):
-                    witnesses[DUPLICATE_ROW] = repeat
-                    witnesses[DUPLICATE_FIRST] = original
-            if published >= 0:
+                if low[subscriber] <= number[repeat] < high[subscriber]:
+                    counts[DUPLICATES] += 1
+                    if _comes_first(repeat, witnesses[DUPLICATE_ROW], tag, number):
+                        witnesses[DUPLICATE_ROW] = repeat
+                        witnesses[DUPLICATE_FIRST] = original
+            if published >= 0 and counted:
                 latency_us = at_us[row] - at_us[published]
                 total_us += latency_us
                 if counts[LATENCIES] == 0 or latency_us > counts[LONGEST_US]:
@@ -188,10 +193,13 @@ def find_losses(
     until_us: Longs,
     subscribers: int,
     settle_us: int,
+    window_from_us: int,
+    window_until_us: int,
 ) -> Longs:
     """Expected deliveries, those that are missing, and the missing one that was published first.
 
     Missing is lost if some interval went on for `settle_us` after the publication, else unsettled.
+    Only events published within the window are looked for.
     """
     found = np.zeros(N_LOSSES, np.int64)
     found[LOST_PUBLICATION] = -1
@@ -200,7 +208,7 @@ def find_losses(
     settled = np.full(subscribers, -1, np.int32)
     for event in range(publication.size):
         row = publication[event]
-        if row < 0:
+        if row < 0 or not window_from_us <= at_us[row] < window_until_us:
             continue
         for place in range(start[event], start[event + 1]):
             delivered[tag[rows[place]] >> 3] = event

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -50,18 +51,28 @@ def check_folder(path: Path) -> int:
 
 def find_parts(folder: Path, name: str) -> tuple[Parts, ...]:
     """The files of a table, checked and grouped; none if the table is not there."""
+    return group_parts(find_files(folder, name), name)
+
+
+def find_files(folder: Path, name: str) -> list[Path]:
+    """The files of a table by their names alone; none if the table is not there."""
     places = [folder / name, *(folder / f"{name}{suffix}" for suffix in SUFFIXES)]
     found = [place for place in places if place.exists()]
     if not found:
-        return ()
+        return []
     if len(found) > 1:
         both = " and ".join(place.name for place in found[:2])
         raise BadInput(f"{folder}: table {name} is there twice: {both}")
+    return _files(found[0])
+
+
+def group_parts(files: Sequence[Path], name: str) -> tuple[Parts, ...]:
+    """The files checked, and grouped by how they are read."""
     groups: dict[tuple[Format, tuple[str, ...]], list[Path]] = {}
-    for file in _files(found[0]):
+    for file in files:
         format_ = SUFFIXES[file.suffix]
         groups.setdefault((format_, _columns(file, format_, name)), []).append(file)
-    return tuple(Parts(*key, tuple(files)) for key, files in groups.items())
+    return tuple(Parts(*key, tuple(same)) for key, same in groups.items())
 
 
 def _files(place: Path) -> list[Path]:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from unisono.pipeline.census import Census
 from unisono.pipeline.kernel import Ints, Longs, bucket_rows
+from unisono.pipeline.window import Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +69,7 @@ class Plan:
     width: Longs  # positions per chunk
     partition_of_chunk: Ints
     cuts_us: Longs  # reference times at which a new cell begins
+    window: Window
 
     @property
     def cells(self) -> int:
@@ -86,7 +88,7 @@ class Plan:
         return np.searchsorted(self.cuts_us, reference_us, side="right").astype(np.int32)
 
 
-def make_plan(census: Census, cuts_us: Longs) -> Plan:
+def make_plan(census: Census, cuts_us: Longs, window: Window | None = None) -> Plan:
     """Cut each large subscriber into chunks; put small ones together; fill partitions in turn."""
     base, pieces, low, width = [], [], [], []
     partition_of_chunk: list[int] = []
@@ -113,6 +115,7 @@ def make_plan(census: Census, cuts_us: Longs) -> Plan:
         np.array(width, np.int64),
         np.array(partition_of_chunk or [0], np.int32),
         cuts_us,
+        window or Window.whole(len(census.subscribers)),
     )
 
 

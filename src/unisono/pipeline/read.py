@@ -7,6 +7,7 @@ and only then `Table.example` reads the table again to name the culprit.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import reduce
@@ -94,19 +95,39 @@ class Trace:
 def open_trace(spark: SparkSession, path: Path | str) -> Trace:
     """Open a run folder (with `trace/` and `run.json`) or a trace folder."""
     path = Path(path)
+    folder = trace_folder(path)
+    parts = {name: find_parts(folder, name) for name in USED}
+    for name in (PUBLICATIONS, DELIVERIES):
+        if not parts[name]:
+            raise no_table(folder, name)
+    return trace_of(spark, path, parts)
+
+
+def trace_folder(path: Path) -> Path:
+    """Where the tables of a run folder or trace folder are."""
     check_folder(path)
-    folder = path / "trace" if (path / "trace").is_dir() else path
-    publications = _table(spark, folder, PUBLICATIONS)
-    deliveries = _table(spark, folder, DELIVERIES)
-    for name, table in ((PUBLICATIONS, publications), (DELIVERIES, deliveries)):
-        if table is None:
-            raise BadInput(
-                f"{folder}: no table {name}; expected {name}.parquet, .csv or .ndjson, or a "
-                f"folder {name}/ of such parts"
-            )
-    assert publications is not None and deliveries is not None
-    subscriptions = _table(spark, folder, SUBSCRIPTIONS)
-    return Trace(path, publications, deliveries, subscriptions, read_run(path / "run.json"))
+    return path / "trace" if (path / "trace").is_dir() else path
+
+
+def no_table(folder: Path, name: str) -> BadInput:
+    return BadInput(
+        f"{folder}: no table {name}; expected {name}.parquet, .csv or .ndjson, or a "
+        f"folder {name}/ of such parts"
+    )
+
+
+def trace_of(spark: SparkSession, path: Path, parts: Mapping[str, tuple[Parts, ...]]) -> Trace:
+    """A trace of these files; both obligatory tables have some."""
+    subscriptions = None
+    if parts[SUBSCRIPTIONS]:
+        subscriptions = table_of(spark, SUBSCRIPTIONS, parts[SUBSCRIPTIONS])
+    return Trace(
+        path,
+        table_of(spark, PUBLICATIONS, parts[PUBLICATIONS]),
+        table_of(spark, DELIVERIES, parts[DELIVERIES]),
+        subscriptions,
+        read_run(path / "run.json"),
+    )
 
 
 def read_run(path: Path) -> Run:
@@ -119,10 +140,8 @@ def read_run(path: Path) -> Run:
         raise BadInput(f"{path}: {error}") from error
 
 
-def _table(spark: SparkSession, folder: Path, name: str) -> Table | None:
-    parts = find_parts(folder, name)
-    if not parts:
-        return None
+def table_of(spark: SparkSession, name: str, parts: tuple[Parts, ...]) -> Table:
+    """A table of these files, of which there is at least one."""
     raw = reduce(lambda a, b: a.unionByName(b), (_raw(spark, name, group) for group in parts))
     return Table(name, parts, _typed(raw, name), raw)
 

@@ -83,10 +83,17 @@ SUBSCRIBER, POSITION, HIGH_US, HIGH_EVENT, HIGH_CELL, REPEATED, INVERSIONS, N_ST
 
 @compiled
 def _descend(
-    group: int, subscriber: int, position: int, seq: int, source: int, last: Longs, found: Longs
+    group: int,
+    subscriber: int,
+    position: int,
+    seq: int,
+    source: int,
+    counted: bool,
+    last: Longs,
+    found: Longs,
 ) -> None:
     """Compare with the last delivery of the group: last[group] is (subscriber, position, seq)."""
-    if last[group, 0] == subscriber and seq < last[group, 2]:
+    if counted and last[group, 0] == subscriber and seq < last[group, 2]:
         found[0] += 1
         if found[0] == 1:
             found[1] = subscriber
@@ -110,6 +117,8 @@ def stream(
     source: Ints,
     seq: Longs,
     publisher_of_source: Ints,
+    low: Longs,
+    high: Longs,
     state: Longs,
     by_publisher: Longs,
     by_source: Longs,
@@ -137,8 +146,10 @@ def stream(
         if origin == NOT_JUDGED:
             continue
         if origin >= 0:
-            _descend(publisher_of_source[origin], who, place, seq[row], origin, by_publisher, fifo)
-            _descend(origin, who, place, seq[row], origin, by_source, topic_fifo)
+            counted = low[who] <= place < high[who]
+            of = publisher_of_source[origin]
+            _descend(of, who, place, seq[row], origin, counted, by_publisher, fifo)
+            _descend(origin, who, place, seq[row], origin, counted, by_source, topic_fifo)
         at_us, high_us = reference_us[row], state[HIGH_US]
         behind = at_us < high_us or (at_us == high_us and event[row] < state[HIGH_EVENT])
         if state[HIGH_CELL] >= 0 and behind:
@@ -175,8 +186,9 @@ def _worker(
                 p.column(records, "subscriber"), p.column(records, "position"),
                 p.column(records, "event"), p.column(records, "reference_us"),
                 p.column(records, "cell"), p.column(records, "source"),
-                p.column(records, "publisher_seq"), publisher_of_source, state, by_publisher,
-                by_source, found["fifo"], found["topic-fifo"], reach,
+                p.column(records, "publisher_seq"), publisher_of_source, plan.window.low,
+                plan.window.high, state, by_publisher, by_source, found["fifo"],
+                found["topic-fifo"], reach,
             )  # fmt: skip
             if state[REPEATED]:
                 break

@@ -20,6 +20,7 @@ from unisono.pipeline import event_kernel as k
 from unisono.pipeline import plan as p
 from unisono.pipeline.census import Census
 from unisono.pipeline.kernel import Bools, Ints, Longs, ints, longs
+from unisono.pipeline.window import Window
 from unisono.trace.schema import IN_ORDER, STATUSES
 
 if TYPE_CHECKING:
@@ -148,7 +149,9 @@ def _worker(
         )  # fmt: skip
         context = TaskContext.get()
         number = context.partitionId() if context else 0
-        judged, reference_us, summary = _settle(part, again, census, deadline_us, settle_us)
+        judged, reference_us, summary = _settle(
+            part, again, census, plan.window, deadline_us, settle_us
+        )
         summary = msgspec.structs.replace(summary, events={number: len(names)})
         yield p.block(p.SUMMARY, 0, 0, msgspec.msgpack.encode(summary))
         records = _records(part, judged, reference_us, plan, number << 32, ordered)
@@ -179,19 +182,24 @@ def _number(event_id: Any) -> tuple[Any, Ints]:
 
 
 def _settle(
-    part: _Partition, again: int, census: Census, deadline_us: int, settle_us: int
+    part: _Partition,
+    again: int,
+    census: Census,
+    window: Window,
+    deadline_us: int,
+    settle_us: int,
 ) -> tuple[Bools, Longs, EventSummary]:
     """All that concerns single events; also which rows are judged, and reference times."""
     subscribers = len(census.subscribers)
     rows = (part.tag, part.number, part.at_us, part.publication, part.start, part.rows)
     judged, reference_us, counts, witnesses, histogram, sum_us = k.judge_events(
-        *rows, subscribers, deadline_us
+        *rows, subscribers, deadline_us, window.low, window.high
     )
     losses = np.zeros(k.N_LOSSES, np.int64)
     if (of := census.intervals) is not None:
         losses = k.find_losses(
             *rows, census.topic_of_source(), of.start, of.subscriber, of.from_us, of.until_us,
-            subscribers, settle_us,
+            subscribers, settle_us, window.from_us, window.until_us,
         )  # fmt: skip
     summary = EventSummary(
         events={},

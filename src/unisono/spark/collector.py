@@ -8,8 +8,6 @@ it has to say is in `collector.log` beside the journal.
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import subprocess
 import sys
 import time
@@ -17,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from unisono.errors import EnvironmentLacks, UnisonoError
+from unisono.errors import EnvironmentLacks
 from unisono.journal.journal import written
-from unisono.net.collect import COLLECTING, Wish, keep
+from unisono.net.collect import COLLECTING, Wish
 
 LOG = "collector.log"
 BEGIN_S = 60.0
@@ -51,7 +49,7 @@ def _collecting(folder: Path) -> bool:
 def _start(wish: Wish, folder: Path) -> subprocess.Popen[bytes]:
     with (folder / LOG).open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "unisono.spark.collector"],
+            [sys.executable, "-m", "unisono.net.keeper"],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -67,29 +65,3 @@ def _start(wish: Wish, folder: Path) -> subprocess.Popen[bytes]:
 def _last_words(folder: Path) -> str:
     lines = (folder / LOG).read_text(errors="replace").strip().splitlines()
     return lines[-1] if lines else "no reason was given"
-
-
-async def _run(wish: Wish) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-
-    def say(text: str) -> None:
-        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", flush=True)
-
-    await keep(wish, stop, say)
-
-
-def main() -> int:
-    wish = msgspec.json.decode(sys.stdin.buffer.read(), type=Wish)
-    try:
-        asyncio.run(_run(wish))
-    except UnisonoError as error:
-        print(error, flush=True)
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

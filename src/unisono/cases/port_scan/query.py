@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
@@ -16,7 +17,6 @@ from pyspark.sql.streaming.stateful_processor import (
 from unisono.cases.port_scan.detect import TIMEOUT_MS, Watch, expire, take
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import DataFrame
 
 SUSPICIONS = "source string, count bigint"
@@ -31,11 +31,16 @@ def suspicions(events: DataFrame) -> DataFrame:
         F.col("payload").cast("string"), "source string, connection string, flag string"
     )
     return (
-        events.select("position", "published", packet.alias("packet"))
-        .select("position", "published", "packet.*")
+        events.select(
+            "position",
+            "published",
+            F.unix_millis("published").alias("at_ms"),
+            packet.alias("packet"),
+        )
+        .select("position", "published", "at_ms", "packet.*")
         .withWatermark("published", SETTLED)
         .groupBy("source")
-        .transformWithStateInPandas(
+        .transformWithState(
             statefulProcessor=Detector(),
             outputStructType=SUSPICIONS,
             outputMode="Append",
@@ -62,28 +67,23 @@ class Detector(StatefulProcessor):
         self._watch = handle.getValueState("watch", "encoded binary")
 
     def handleInputRows(
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
-    ) -> Iterator[pd.DataFrame]:
-        import pandas as pd
-
+        self, key: Any, rows: Iterator[Row], timerValues: TimerValues
+    ) -> Iterator[Row]:
         watch = self._load()
-        counts: list[int] = []
-        batch = pd.concat(list(rows)).sort_values("position")
-        at_ms = batch["published"].astype("datetime64[ms]").astype("int64")
-        for connection, flag, at in zip(batch["connection"], batch["flag"], at_ms, strict=True):
-            if take(watch, connection, flag, at):
-                counts.append(watch.incomplete)
+        for row in sorted(rows, key=lambda row: row.position):
+            if take(watch, row.connection, row.flag, row.at_ms):
+                yield Row(source=key[0], count=watch.incomplete)
         self._save(watch)
-        yield self._told(key, counts)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
-    ) -> Iterator[pd.DataFrame]:
+    ) -> Iterator[Row]:
         watch = self._load()
         before = watch.incomplete
         expire(watch, expiredTimerInfo.getExpiryTimeInMs())
+        for count in range(before + 1, watch.incomplete + 1):
+            yield Row(source=key[0], count=count)
         self._save(watch)
-        yield self._told(key, range(before + 1, watch.incomplete + 1))
 
     def _load(self) -> Watch:
         known = self._watch.get()
@@ -93,11 +93,6 @@ class Detector(StatefulProcessor):
         self._watch.update((msgspec.msgpack.encode(watch),))
         if watch.answered:
             self._handle.registerTimer(min(watch.answered.values()) + TIMEOUT_MS)
-
-    def _told(self, key: Any, counts: Any) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame({"source": [key[0]] * len(counts), "count": list(counts)})
 
     def close(self) -> None:
         pass

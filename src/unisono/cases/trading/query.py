@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessor,
     StatefulProcessorHandle,
@@ -13,10 +14,9 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from unisono.cases.trading.market import Tick
-from unisono.cases.trading.strategy import Decision, Memory, Order, take
+from unisono.cases.trading.strategy import Memory, Order, take
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import DataFrame
 
 DECISIONS = (
@@ -41,7 +41,7 @@ def decisions(events: DataFrame, wanted: Sequence[Order]) -> DataFrame:
     return (
         prices.join(F.broadcast(watching), "symbol")
         .groupBy("order")
-        .transformWithStateInPandas(
+        .transformWithState(
             statefulProcessor=Trader(wanted),
             outputStructType=DECISIONS,
             outputMode="Append",
@@ -60,25 +60,17 @@ class Trader(StatefulProcessor):
         self._memory = handle.getValueState("memory", "encoded binary")
 
     def handleInputRows(
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
-    ) -> Iterator[pd.DataFrame]:
-        import pandas as pd
-
+        self, key: Any, rows: Iterator[Row], timerValues: TimerValues
+    ) -> Iterator[Row]:
         order = self._orders[key[0]]
         known = self._memory.get()
         memory = msgspec.msgpack.decode(known[0], type=Memory) if known is not None else Memory()
-        made: list[Decision] = []
-        batch = pd.concat(list(rows)).sort_values("position")
-        columns = (batch["symbol"], batch["price"], batch["at_ms"], batch["event_id"])
-        for symbol, price, at_ms, event_id in zip(*columns, strict=True):
-            decision = take(order, memory, Tick(symbol, float(price), int(at_ms)), event_id)
+        for row in sorted(rows, key=lambda row: row.position):
+            tick = Tick(row.symbol, row.price, row.at_ms)
+            decision = take(order, memory, tick, row.event_id)
             if decision is not None:
-                made.append(decision)
+                yield Row(**msgspec.structs.asdict(decision))
         self._memory.update((msgspec.msgpack.encode(memory),))
-        yield pd.DataFrame(
-            [msgspec.structs.astuple(decision) for decision in made],
-            columns=list(Decision.__struct_fields__),
-        )
 
     def close(self) -> None:
         pass

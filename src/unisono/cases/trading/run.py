@@ -73,18 +73,18 @@ def _trade(
 
         async def open_all() -> tuple[list[Callable[[], int]], list[Bus]]:
             order = MODES[mode]
+            wish: dict[str, Any] = {"order": order}
+            if order == "total":
+                wish["period_s"] = PERIOD_S
+            listens = wish | {"manage": False} if order == "total" else wish  # exchanges manage
             topics = [topic(symbol) for symbol in SYMBOLS]
             exchanges = [
-                await stage.open(
-                    connect(url, order=order, name=f"exchange-{number}", period_s=PERIOD_S), ""
-                )
+                await stage.open(connect(url, name=f"exchange-{number}", **wish), "")
                 for number in range(EXCHANGES)
             ]
             positions = []
             for firm in FIRMS:
-                connection = connect(
-                    url, order=order, name=f"firm-{firm}", manage=False, period_s=PERIOD_S
-                )
+                connection = connect(url, name=f"firm-{firm}", **listens)
                 bus = await stage.open(connection, firm, session.link)
                 positions.append(await stage.keep(bus, folder / firm / "journal", topics))
             return positions, exchanges
