@@ -137,7 +137,7 @@ def test_no_piece_of_work_is_much_larger_than_its_limit(
     rows = resolve.tagged(
         opened.publications.rows, opened.deliveries.rows, census := take_census(opened)
     )
-    parts = rows.repartition(resolve.partitions(census), "event_id")
+    parts = rows.repartition(plan.partitions(census), "event_id")
     sizes = parts.groupBy(F.spark_partition_id()).count().collect()
     assert max(row["count"] for row in sizes) <= 3 * LIMIT
 

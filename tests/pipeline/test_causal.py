@@ -85,6 +85,12 @@ def test_the_clocks_find_what_the_closure_finds(
     wanted = overtaken(trace)
     assert (found.contradiction is None) == (wanted is not None)
     if wanted is None:
+        assert found.contradiction is not None
+        publisher, number = found.contradiction.heard
+        said = {row[0] for row in trace.publications
+                if (row[2], row[3]) == (census.publishers[publisher], number)}  # fmt: skip
+        relay = census.publishers[found.contradiction.relay]
+        assert any(row[0] == relay and row[2] in said for row in trace.deliveries)
         return
     assert found.overtaken == len(wanted)
     assert (found.witness is None) == (not wanted)

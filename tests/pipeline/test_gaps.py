@@ -41,6 +41,18 @@ def test_only_what_lies_between_two_events_of_a_source_is_missing(judge: Judge) 
     assert report.verdict == "invalid"
 
 
+def test_spark_adds_up_what_is_too_much_for_one(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = heard("ann", *range(10)) + heard("bob", 1, 2, 5, 7) + heard("eve", 0, 9, 8)
+    few = judge(PUBLISHED, rows).checks["gaps"]
+    monkeypatch.setattr(gaps, "COLLECTED_MAX", 0)
+    monkeypatch.setattr(plan, "ROWS_PER_PARTITION", 5)
+    monkeypatch.setattr(plan, "ROWS_PER_CELL", 4)
+    assert judge(PUBLISHED, rows).checks["gaps"] == few
+    assert few.violations == 4
+
+
 def test_with_subscriptions_gaps_are_told_and_not_promised(judge: Judge) -> None:
     rows = [(*row, "gap_skipped" if row[1] == 2 else None) for row in heard("bob", 0, 2, 6)]
     report = judge(PUBLISHED, rows, [("bob", "x", 0, 2500), ("bob", "x", 5500, 6500)])

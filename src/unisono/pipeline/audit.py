@@ -34,7 +34,7 @@ from unisono.pipeline.findings import (
     merge_streams,
 )
 from unisono.pipeline.kernel import Longs
-from unisono.pipeline.plan import EventNumbers, cut_time, make_plan
+from unisono.pipeline.plan import EventNumbers, cut_time, make_plan, partitions
 from unisono.pipeline.progress import run_with_progress
 from unisono.pipeline.read import Trace
 from unisono.pipeline.report import CHECKS, Report, check_names
@@ -152,7 +152,7 @@ def _audit(
         caused, untraced = causes.CauseSummary(streams.overtaken, streams.first_overtaken), None
         if relays.publisher.size:
             caused, untraced = step(
-                "causes first", lambda: _causes(spark, blocks, census, relays, terms, caused)
+                "causes first", lambda: _causes(blocks, census, relays, terms, caused)
             )
         lacking: gaps.GapSummary = step(
             "gaps",
@@ -160,7 +160,7 @@ def _audit(
         )
         figures: shares.Shares | None = None
         if terms.breakdown:
-            tasks = resolve.partitions(census)
+            tasks = partitions(census)
             figures = step("break down", lambda: shares.break_down(blocks, census, tasks))
         found = Findings(events, streams, orders, whole, caused, untraced, lacking, figures)
         names = _event_names(trace.deliveries.rows, census, found.places())
@@ -172,7 +172,6 @@ def _audit(
 
 
 def _causes(
-    spark: SparkSession,
     blocks: DataFrame,
     census: Census,
     relays: causes.Relays,
@@ -182,8 +181,7 @@ def _causes(
     """Causes through relays as well; if they cannot be traced, what is `known` and why."""
     if relays.too_large:
         return known, f"too large: {relays.too_large}"
-    tasks = spark.sparkContext.defaultParallelism
-    found = causes.merge_causes(causes.find_overtaken(blocks, census, relays, terms.record, tasks))
+    found = causes.merge_causes(causes.find_overtaken(blocks, census, relays, terms.record))
     if (link := found.contradiction) is not None:
         publisher, number = link.heard
         return known, (

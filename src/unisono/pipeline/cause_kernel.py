@@ -54,13 +54,13 @@ def learn(
     view: Ints,
     low: int,
     width: int,
-) -> tuple[Longs, int, int]:
+) -> tuple[Longs, Ints]:
     """What every relay knew whenever it published: one clock per view.
 
     Relay r heard heard[start[r]:start[r + 1]]. Its views are first_view[r]:first_view[r + 1], each
     `after` so many of them; `view` tells with which one an event was published, -1 for none. A
-    relay waits where the view of what it heard is not known. Returns the clocks, and if relays
-    wait for ever the smallest one and what it waits for, else -1 twice.
+    relay waits where the view of what it heard is not known. Returns the clocks, and for every
+    relay the event that it waits for in vain, or -1.
     """
     relays = start.size - 1
     views = after.size
@@ -103,10 +103,11 @@ def learn(
                     value = 2 * seq[event] + alone[event]
                     known[relay, column] = max(known[relay, column], value)
             at[relay] += 1
+    waits = np.full(relays, -1, np.int32)
     for relay in range(relays):
         if turn[relay] < first_view[relay + 1]:
-            return clock, relay, heard[at[relay]]
-    return clock, -1, -1
+            waits[relay] = heard[at[relay]]
+    return clock, waits
 
 
 @compiled

@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-EVENTS_MAX = 50_000_000  # about 50 bytes each in a task while they are sorted
+EVENTS_MAX = 50_000_000  # about 60 bytes each in a task while they are sorted
 HEARD_MAX = 200_000_000  # deliveries to relays; 4 bytes each
 CLOCKS_PER_TASK = 25_000_000  # entries of clocks; 8 bytes each
-TASKS_MAX = 64  # each reads all deliveries
+TASKS_MAX = 64  # each reads all deliveries,
+TASKS = 4  # so there are no more if memory allows, and one if they are few
 
 Said = tuple[int, int]  # publisher and publisher_seq
 
@@ -86,11 +87,11 @@ class Relays:
         wanted[self.subscriber] = True
         return wanted
 
-    def columns(self, census: Census, tasks: int) -> list[tuple[int, int]]:
-        """The blocks of columns (first, how many): `tasks`, or more if memory asks for it."""
+    def columns(self, census: Census) -> list[tuple[int, int]]:
+        """The blocks of columns: the first of each and how many."""
         publishers = len(census.publishers)
         width = max(1, CLOCKS_PER_TASK // max(1, self.views + self.publisher.size))
-        width = max(1, min(width, -(-publishers // max(1, tasks))))
+        width = max(1, min(width, -(-publishers // min(TASKS, p.partitions(census)))))
         return [(low, min(width, publishers - low)) for low in range(0, publishers, width)]
 
 
@@ -116,18 +117,18 @@ def find_relays(census: Census) -> Relays:
         too_large = f"{census.publications:,} events; causes are looked for among {EVENTS_MAX:,}"
     elif heard.sum() > HEARD_MAX:
         too_large = f"{heard.sum():,} deliveries to publishers; at most {HEARD_MAX:,} are merged"
-    elif len(relays.columns(census, 1)) > TASKS_MAX:
+    elif len(relays.columns(census)) > TASKS_MAX:
         too_large = f"{views:,} clocks of {len(publisher):,} publishers"
     return Relays(relays.publisher, relays.subscriber, views, too_large)
 
 
 def find_overtaken(
-    blocks: DataFrame, census: Census, relays: Relays, record: np.dtype[Any], tasks: int
+    blocks: DataFrame, census: Census, relays: Relays, record: np.dtype[Any]
 ) -> list[CauseSummary]:
     """The clocks, and all deliveries (as `record`) against them; a summary per block of columns."""
     from pyspark.sql import functions as F
 
-    columns = relays.columns(census, tasks)
+    columns = relays.columns(census)
     everywhere = F.explode(F.sequence(F.lit(0), F.lit(len(columns) - 1)))
     found = (
         blocks.where(f"kind in ({p.BY_PUBLISHER}, {p.BY_RELAY}, {p.BY_CHUNK})")
@@ -176,8 +177,7 @@ def _worker(
                 continue
             if task is None:
                 low, width = columns[parts[0][2]]
-                task = Task(relays, publishers, low, width, np.concatenate(said))
-                said.clear()
+                task = Task(relays, publishers, low, width, _joined(said))
             dtype = p.HEARD if kind == p.BY_RELAY else record
             records = np.concatenate([np.frombuffer(payload, dtype) for payload in payloads])
             records = records[np.lexsort((records["position"], records["subscriber"]))]
@@ -193,6 +193,13 @@ def _worker(
             yield pa.RecordBatch.from_pydict({"summary": pa.array([summary], pa.binary())})
 
     return work
+
+
+def _joined(parts: list[p.Records]) -> p.Records:
+    """All of them in one, so that nobody holds the parts."""
+    joined = np.concatenate(parts)
+    parts.clear()
+    return joined
 
 
 class Task:
@@ -264,7 +271,7 @@ class Task:
             self._view[mine] = np.where(known > 0, place, -1)
             after.append(distinct)
             first_view.append(first_view[-1] + distinct.size)
-        self._clock, relay, event = k.learn(
+        self._clock, waits = k.learn(
             self._start, self._all, np.array(first_view, np.int64),
             np.concatenate([np.zeros(0, np.int32), *after]), self._publisher, self._seq,
             self._alone, self._view, self._low, self._width,
@@ -274,10 +281,20 @@ class Task:
         self._known = np.full(self._width, k.NOTHING, np.int64)
         self._told_at = np.zeros(self._width, np.int64)
         self._told_by = np.zeros(self._width, np.int32)
-        if relay >= 0:
-            said = self._said(event)
-            self._contradiction = Link(int(self._relays.publisher[relay]), said, said)
-        return relay < 0
+        if (waits >= 0).any():
+            self._contradiction = self._circle(waits)
+        return self._contradiction is None
+
+    def _circle(self, waits: Ints) -> Link:
+        """Of relays that wait for what others say, one of those that wait for each other."""
+        relay_of = {int(who): at for at, who in enumerate(self._relays.publisher)}
+        relay = int(np.argmax(waits >= 0))
+        seen: list[int] = []
+        while relay not in seen:
+            seen.append(relay)
+            relay = relay_of[int(self._publisher[waits[relay]])]
+        said = self._said(int(waits[relay]))
+        return Link(int(self._relays.publisher[relay]), said, said)
 
     def deliver(self, records: p.Records, publisher: Ints) -> None:
         """Judged deliveries of published events, by subscriber and position."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PAIRS_MAX = 1_000_000  # incomplete ones
+COLLECTED_MAX = 1_000_000  # records that are added up without Spark
 
 # `pair` is subscriber * sources + source.
 PAIR = np.dtype([("pair", "<i8"), ("events", "<i8"), ("low", "<i8"), ("high", "<i8")])
@@ -119,10 +120,9 @@ def find_gaps(
     blocks: DataFrame, publications: DataFrame, deliveries: DataFrame, census: Census
 ) -> GapSummary:
     """All that is missing; `publications` and `deliveries` as the trace has them."""
-    found = _incomplete(blocks, census)
-    if len(found["pair"]) > PAIRS_MAX:
-        return GapSummary(too_many=len(found["pair"]))
-    pair, events, low, high = (longs(found[name]) for name in PAIR.names or ())
+    pair, events, low, high = _incomplete(blocks, census)
+    if pair.size > PAIRS_MAX:
+        return GapSummary(too_many=pair.size)
     if not pair.size:
         return GapSummary()
     source = pair % len(census.sources)
@@ -141,8 +141,29 @@ def find_gaps(
     return GapSummary(int(missing.sum()), witness)
 
 
-def _incomplete(blocks: DataFrame, census: Census) -> Any:
-    """The pairs that got fewer events than the source published."""
+def _incomplete(blocks: DataFrame, census: Census) -> list[Longs]:
+    """The pairs that got fewer events than the source published, in columns."""
+    pairs = len(census.subscribers) * len(census.sources)
+    if p.partitions(census) * min(pairs, p.ROWS_PER_PARTITION) > COLLECTED_MAX:
+        found = _add_up(blocks, census)
+        return [longs(found[name]) for name in PAIR.names or ()]
+    payloads = p.payloads(blocks, p.BY_PAIR)
+    records = np.concatenate([np.frombuffer(payload, PAIR) for payload in [b"", *payloads]])
+    records = records[np.argsort(records["pair"])]
+    start = np.flatnonzero(np.diff(records["pair"], prepend=-1))
+    if not start.size:
+        return [np.zeros(0, np.int64)] * 4
+    pair = records["pair"][start]
+    events = np.add.reduceat(records["events"], start)
+    low = np.minimum.reduceat(records["low"], start)
+    high = np.maximum.reduceat(records["high"], start)
+    published = np.array([row[0] for row in census.published], np.int64)
+    some = events < published[pair % published.size]
+    return [pair[some], events[some], low[some], high[some]]
+
+
+def _add_up(blocks: DataFrame, census: Census) -> Any:
+    """The same by Spark, for as many as there may be."""
     from pyspark.sql import functions as F
 
     def unpack(batches: Batches) -> Batches:

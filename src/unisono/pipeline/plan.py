@@ -130,6 +130,11 @@ def make_plan(census: Census, cuts_us: Longs) -> Plan:
     )
 
 
+def partitions(census: Census) -> int:
+    """In how many tasks the pass by event is done."""
+    return max(1, -(-(census.publications + census.deliveries) // ROWS_PER_PARTITION))
+
+
 def cut_time(deliveries: DataFrame, rows: int) -> Longs:
     """Times that cut the deliveries into cells of roughly equally many rows, from a sample."""
     cells = rows // ROWS_PER_CELL

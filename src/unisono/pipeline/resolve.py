@@ -107,12 +107,7 @@ def tagged(publications: DataFrame, deliveries: DataFrame, census: Census) -> Da
 def resolve(rows: DataFrame, census: Census, plan: p.Plan, terms: Terms) -> DataFrame:
     """The rows of `tagged` as blocks, of all the kinds that later passes ask for."""
     worker = _worker(census, plan, terms)
-    return rows.repartition(partitions(census), "event_id").mapInArrow(worker, p.BLOCK)
-
-
-def partitions(census: Census) -> int:
-    """In how many tasks the rows are resolved."""
-    return max(1, -(-(census.publications + census.deliveries) // p.ROWS_PER_PARTITION))
+    return rows.repartition(p.partitions(census), "event_id").mapInArrow(worker, p.BLOCK)
 
 
 def summaries(blocks: DataFrame) -> list[EventSummary]:
@@ -180,7 +175,7 @@ def _worker(census: Census, plan: p.Plan, terms: Terms) -> Callable[[Batches], B
             yield from _causes(part, census, plan, terms.relays)
         if terms.breakdown:
             delivered = _delivered(part, len(census.subscribers))
-            yield from breakdown.blocks_of(delivered, census, lost, partitions(census))
+            yield from breakdown.blocks_of(delivered, census, lost, p.partitions(census))
 
     return work
 
