@@ -120,9 +120,14 @@ def test_piece_by_piece_is_the_whole(growing: Growing, spark: SparkSession) -> N
     whole = audit(spark, open_trace(spark, growing.path), deadline_us=29 * MS)
     assert found[-1].rows["total"]["deliveries"] == whole.rows["deliveries"]
     for name, check in whole.checks.items():
+        if name in ("gaps", "stalls"):
+            assert found[-1].checks[name].verdict == "unknown"
+            continue
         assert check.violations, f"{name} was tested in vain"
         assert found[-1].checks[name].verdict == "invalid"
-        if name != "global-order":
+        if name == "causal-order":  # what was overtaken by what is forgotten is counted once
+            assert 0 < (found[-1].checks[name].violations or 0) <= check.violations
+        elif name != "global-order":
             assert found[-1].checks[name].violations == check.violations, name
     assert sum(len(set(broken(grown)) & {"fifo", "losses"}) for grown in found) > 4
     assert found[-1].rows["carried"]["deliveries"] < whole.rows["deliveries"] / 2
@@ -185,14 +190,14 @@ def test_what_depends_on_the_future_is_judged_once_when_it_has_come(growing: Gro
         "losses": 1,
         "duplicates": 1,
         "phantoms": 1,
-        "deadline": None,
+        **dict.fromkeys(("deadline", "gaps", "stalls")),
     }
     growing.add(deliveries=[("bob", 60, "e18", 600 * MS)])  # too late to be seen in the context
     fifth = growing.audit(final=True)
     assert fifth.whole == "there is news of e18, which is older than the horizon"
     assert broken(fifth) == {
         "duplicates": 1, "phantoms": 1, "total-order": 1, "global-order": 1, "fifo": 1,
-        "topic-fifo": 1,
+        "topic-fifo": 1, "causal-order": 1,
     }  # fmt: skip
     assert fifth.checks["losses"].violations == 0  # it was not lost
     told = [json.loads(line) for line in (growing.path / "audit/audits.ndjson").open()]

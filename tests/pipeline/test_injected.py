@@ -51,7 +51,7 @@ class Foreign:
         self.folder = folder
         for table in ("publications", "deliveries"):
             (folder / table).mkdir()
-        blocks = rows // (TOPICS * SUBSCRIBERS_PER_TOPIC)
+        blocks = self.blocks = rows // (TOPICS * SUBSCRIBERS_PER_TOPIC)
         for part, numbers in enumerate(np.array_split(np.arange(blocks), PARTS)):
             sent, heard = publication_columns(numbers), delivery_columns(numbers)
             pq.write_table(self._published(sent), folder / "publications" / f"{part}.parquet")
@@ -200,10 +200,17 @@ def lost(trace: Foreign) -> Found:
     keep = np.ones(trace.middle.num_rows, bool)
     keep[rows[11]] = False
     trace.write(trace.middle.filter(pa.array(keep)))
-    sent = publication_columns(np.array([numbers[11] // TOPICS]))
-    at_us = int(sent["published_us"][sent["number"] == numbers[11]][0])
+    sent = publication_columns(np.arange(trace.blocks))
+    (at,) = np.flatnonzero(sent["number"] == numbers[11])
+    topic, publisher = sent["topic"][at], sent["publisher"][at]
+    same = sent["number"][(sent["topic"] == topic) & (sent["publisher"] == publisher)]
     witness = {"subscriber": f"subscriber-{WHO}", "event": event(int(numbers[11]))}
-    return {"losses": (1, {**witness, "published_us": at_us})}
+    source = {"publisher": f"p{publisher}", "topic": f"topic-{topic}"}
+    gap = {"publisher_seq": int(numbers[11]), "between": [int(same.min()), int(same.max())]}
+    return {
+        "losses": (1, {**witness, "published_us": int(sent["published_us"][at])}),
+        "gaps": (1, {**witness, **source, **gap}),
+    }
 
 
 def descent(events: tuple[str, str], topic: str, seqs: list[int], at: int) -> dict[str, Any]:
@@ -217,15 +224,22 @@ def descent(events: tuple[str, str], topic: str, seqs: list[int], at: int) -> di
     }
 
 
+def overtaken(witness: dict[str, Any]) -> dict[str, Any]:
+    """The same, as a violation of causal order."""
+    return {name: witness[name] for name in ("subscriber", "events", "positions")} | {"through": []}
+
+
 def backwards(trace: Foreign) -> Found:
     trace.write(last="own-b own-a own-c")
     witness = descent(("b", "a"), "x", [2, 1], 0)
-    return {"fifo": (1, witness), "topic-fifo": (1, witness)}
+    causal = (1, overtaken(witness))
+    return {"fifo": (1, witness), "topic-fifo": (1, witness), "causal-order": causal}
 
 
 def backwards_over_topics(trace: Foreign) -> Found:
     trace.write(last="own-a own-c own-b")
-    return {"fifo": (1, descent(("c", "b"), "x", [3, 2], 1))}
+    witness = descent(("c", "b"), "x", [3, 2], 1)
+    return {"fifo": (1, witness), "causal-order": (1, overtaken(witness))}
 
 
 def late(trace: Foreign) -> Found:
@@ -268,7 +282,12 @@ def test_one_anomaly_is_found_and_nothing_else(
     spark: SparkSession, foreign: Foreign, inject: Callable[[Foreign], Found]
 ) -> None:
     wanted = inject(foreign)
-    report = audit(spark, open_trace(spark, foreign.folder), deadline_us=2 * LONGEST_US)
+    report = audit(
+        spark,
+        open_trace(spark, foreign.folder),
+        deadline_us=2 * LONGEST_US,
+        stall_us=10 * LONGEST_US,
+    )
     for name in CHECKS:
         check = report.checks[name]
         count, witness = wanted.get(name, (0, None))

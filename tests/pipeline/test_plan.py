@@ -19,7 +19,7 @@ spans = st.tuples(st.integers(0, 40), st.integers(-(2**61), 2**61), st.integers(
 
 def census_of(positions: list[tuple[int, int, int]]) -> Census:
     names = tuple(f"s{at:03d}" for at in range(len(positions)))
-    return Census(0, 0, {}, names, (), (), (), tuple(positions), None, None)
+    return Census(0, 0, {}, names, (), (), (), tuple(positions), None, None, ())
 
 
 @settings(deadline=None)

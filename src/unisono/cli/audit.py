@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Up to so many bytes of trace, a Java that starts fast beats one that runs fast.
 SMALL_BYTES = 20_000_000
 
+WORST = 10  # topics and links of the breakdown that people see
+
 STYLES = {"valid": "green", "unknown": "yellow", "invalid": "bold red"}
 
 
@@ -61,11 +63,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--final", action="store_true", help="the trace has ended: judge its last minutes, too"
     )
+    parser.add_argument(
+        "--stall-ms",
+        type=float,
+        metavar="N",
+        help="longest silence of a subscriber while something older is on its way",
+    )
+    parser.add_argument(
+        "--breakdown", action="store_true", help="also tell the figures by topic and by link"
+    )
     parser.add_argument("--master", metavar="URL", help="Spark master; default: this machine")
 
 
 def run(args: argparse.Namespace, ui: Ui) -> int:
-    for name, value in (("--deadline-ms", args.deadline_ms), ("--settle-ms", args.settle_ms)):
+    given_ms = {
+        "--deadline-ms": args.deadline_ms,
+        "--settle-ms": args.settle_ms,
+        "--stall-ms": args.stall_ms,
+    }
+    for name, value in given_ms.items():
         if value is not None and not 0 <= value < 1e15:
             raise BadInput(f"{name} {value}: expected a number of milliseconds, not negative")
     _check_incremental(args)
@@ -98,6 +114,8 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
                 "deadline_us": _micros(args.deadline_ms),
                 "settle_us": _micros(args.settle_ms),
                 "progress": progress,
+                "stall_us": _micros(args.stall_ms),
+                "breakdown": args.breakdown,
             }
             if args.incremental:
                 horizon_us = HORIZON_US if args.horizon_s is None else round(args.horizon_s * 1e6)
@@ -173,5 +191,35 @@ def _words(path: Path, report: Report) -> list[Table | str]:
     if report.latency["mean"] is not None:
         figures = ", ".join(f"{name} {value:.1f}" for name, value in report.latency.items())
         lines.append(f"latency in ms: {figures}")
+    if report.breakdown is not None:
+        lines += [
+            _worst(kind, report.breakdown[kind])
+            for kind in ("topics", "links")
+            if report.breakdown[kind]
+        ]
     lines.append(f"verdict: [{STYLES[report.verdict]}]{report.verdict}[/]")
     return lines
+
+
+def _worst(kind: str, shares: list[dict[str, Any]]) -> Table:
+    """The slowest topics or links of those that are told, by the 99th percentile."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=f"slowest {kind}", title_justify="left", title_style="bold")
+    names = ("topic",) if kind == "topics" else ("publisher", "subscriber")
+    counts = [name for name in ("deliveries", "tagged", "duplicates", "lost") if name in shares[0]]
+    for heading in names:
+        table.add_column(heading)
+    for heading in (*counts, "mean ms", "p50", "p99", "max"):
+        table.add_column(heading, justify="right")
+
+    def slowness(share: dict[str, Any]) -> float:
+        p99 = share["latency"]["p99"]
+        return float("inf") if p99 is None else -p99
+
+    for share in sorted(shares, key=slowness)[:WORST]:
+        latency = ["-" if ms is None else f"{ms:.1f}" for ms in share["latency"].values()]
+        cells = [escape(share[name]) for name in names]
+        table.add_row(*cells, *(f"{share[name]:,}" for name in counts), *latency)
+    return table

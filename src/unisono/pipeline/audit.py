@@ -5,6 +5,9 @@
 3. `replay`: by subscriber in delivery order; FIFO, and inversions against reference order.
 4. `order`: only where pass 3 saw inversions; exact, and linear while the order holds.
 5. `cycles`: only if pass 3 saw inversions; all sequences merged into one, in one task.
+6. `causes`: only if a name publishes and subscribes; vector clocks, a task per block of columns.
+7. `gaps`: publications are counted only for subscribers that did not get all of a source.
+8. `breakdown`: only if asked for; the figures by topic and by link.
 
 Every pass is linear in the rows. Nothing here knows any protocol.
 """
@@ -13,25 +16,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from unisono.errors import BadInput, UnisonoError
-from unisono.pipeline import cycles, order, replay, resolve
+from unisono.pipeline import breakdown as shares
+from unisono.pipeline import causes, cycles, gaps, order, replay, resolve
 from unisono.pipeline.census import Census, take_census
 from unisono.pipeline.findings import (
+    Findings,
     GlobalOrder,
     Place,
     build_report,
     merge_events,
     merge_groups,
     merge_streams,
-    places_of,
 )
 from unisono.pipeline.kernel import Longs
-from unisono.pipeline.plan import EventNumbers, cut_time, make_plan
+from unisono.pipeline.plan import EventNumbers, cut_time, make_plan, partitions
 from unisono.pipeline.progress import run_with_progress
 from unisono.pipeline.read import Trace
 from unisono.pipeline.report import CHECKS, Report, check_names
@@ -54,13 +59,21 @@ class Share(Protocol):
         """What later audits need; `pairs` of subscribers disagree."""
 
 
-def default_promises(trace: Trace, deadline_us: int | None) -> tuple[str, ...]:
-    """What is promised when nobody says: every check that can be judged on this trace."""
-    without = set()
-    if trace.subscriptions is None:
-        without.add("losses")
+def default_promises(
+    trace: Trace, deadline_us: int | None, stall_us: int | None, whole: bool
+) -> tuple[str, ...]:
+    """What is promised when nobody says: every check that can be judged on this trace.
+
+    Gaps only in a `whole` trace, and as long as nothing is known of subscriptions, which may leave
+    them.
+    """
+    without = {"losses" if trace.subscriptions is None else "gaps"}
+    if not whole:
+        without.add("gaps")
     if deadline_us is None:
         without.add("deadline")
+    if stall_us is None:
+        without.add("stalls")
     return tuple(name for name in CHECKS if name not in without)
 
 
@@ -71,24 +84,31 @@ def audit(
     deadline_us: int | None = None,
     settle_us: int | None = None,
     progress: Progress | None = None,
+    stall_us: int | None = None,
+    breakdown: bool = False,
     share: Share | None = None,
 ) -> Report:
-    """Audit an opened trace, or with `share` a share of a growing one.
+    """Audit an opened trace, or with `share` a share of a growing one; with `breakdown` also tell
+    figures by topic and by link.
 
     What is not given comes from the trace's run.json; promises that nobody gave are all checks
     that can be judged. Raises BadInput for data that cannot be used.
     """
     deadline_us = trace.run.deadline_us if deadline_us is None else deadline_us
     settle_us = (trace.run.settle_us or 0) if settle_us is None else settle_us
+    stall_us = trace.run.stall_us if stall_us is None else stall_us
     if promises is None:
         promises = trace.run.promises
     if promises is None:
-        promises = default_promises(trace, deadline_us)
+        promises = default_promises(trace, deadline_us, stall_us, share is None)
     promises = check_names(list(promises), str(trace.path))
-    if settle_us < 0 or (deadline_us is not None and deadline_us < 0):
-        raise BadInput("a deadline or settling time cannot be negative")
+    if min(settle_us, deadline_us or 0, stall_us or 0) < 0:
+        raise BadInput("a deadline, settling time or stall time cannot be negative")
+    if share is not None and (stall_us is not None or breakdown):
+        raise BadInput("stalls and figures by topic are for audits of whole traces")
+    terms = resolve.Terms(deadline_us, settle_us, stall_us, breakdown=breakdown)
     with reading(trace.path):
-        return _audit(spark, trace, promises, deadline_us, settle_us, progress, share)
+        return _audit(spark, trace, promises, terms, progress, share)
 
 
 @contextmanager
@@ -106,8 +126,7 @@ def _audit(
     spark: SparkSession,
     trace: Trace,
     promises: Sequence[str],
-    deadline_us: int | None,
-    settle_us: int,
+    terms: resolve.Terms,
     progress: Progress | None,
     share: Share | None,
 ) -> Report:
@@ -130,8 +149,13 @@ def _audit(
             window = step("find what to judge", lambda: share.window(trace, census))
         plan = make_plan(census, cuts_us, window)
         rows = resolve.tagged(trace.publications.rows, trace.deliveries.rows, census)
-        ordered = np.array([trace.run.ordered(topic) for _, topic in census.sources], bool)
-        blocks = resolve.resolve(rows, census, plan, deadline_us, settle_us, ordered)
+        relays = causes.find_relays(census)
+        terms = replace(
+            terms,
+            ordered=np.array([trace.run.ordered(topic) for _, topic in census.sources], bool),
+            relays=relays.hears(census),
+        )
+        blocks = resolve.resolve(rows, census, plan, terms)
         held.append(blocks.persist(StorageLevel.DISK_ONLY))
         events: resolve.EventSummary = step(
             "by event", lambda: merge_events(resolve.summaries(blocks))
@@ -139,7 +163,7 @@ def _audit(
         _refuse_published_twice(trace, events)
         numbers = EventNumbers.of(events.events)
         fits = numbers.count <= cycles.EVENTS_MAX
-        slabs = replay.replay(blocks, census, plan, numbers if fits else None)
+        slabs = replay.replay(blocks, census, plan, numbers if fits else None, terms)
         held.append(slabs.persist(StorageLevel.DISK_ONLY))
         streams: replay.StreamSummary = step(
             "by subscriber", lambda: merge_streams(replay.summaries(slabs))
@@ -158,14 +182,52 @@ def _audit(
                     "one order for all",
                     lambda: _global_order(blocks, slabs, census, numbers, orders),
                 )
-        places = places_of(streams, orders, whole)
-        names = _event_names(trace.deliveries.rows, census, places)
+        caused, untraced = causes.CauseSummary(streams.overtaken, streams.first_overtaken), None
+        if relays.publisher.size:
+            caused, untraced = step(
+                "causes first", lambda: _causes(blocks, census, relays, terms, caused)
+            )
+        lacking: gaps.GapSummary | None = None
+        if share is None:
+            lacking = step(
+                "gaps",
+                lambda: gaps.find_gaps(
+                    blocks, trace.publications.rows, trace.deliveries.rows, census
+                ),
+            )
+        figures: shares.Shares | None = None
+        if terms.breakdown:
+            tasks = partitions(census)
+            figures = step("break down", lambda: shares.break_down(blocks, census, tasks))
+        found = Findings(events, streams, orders, whole, caused, untraced, lacking, figures)
+        names = _event_names(trace.deliveries.rows, census, found.places())
+        said = _said_names(trace.publications.rows, census, found.said())
         if share is not None:
             step("keep what may matter", lambda: share.keep(trace, census, blocks, orders.pairs))
     finally:
         for frame in held:
             frame.unpersist()
-    return build_report(census, events, streams, orders, whole, names, promises, deadline_us)
+    return build_report(census, found, names, said, promises, terms)
+
+
+def _causes(
+    blocks: DataFrame,
+    census: Census,
+    relays: causes.Relays,
+    terms: resolve.Terms,
+    known: causes.CauseSummary,
+) -> tuple[causes.CauseSummary, str | None]:
+    """Causes through relays as well; if they cannot be traced, what is `known` and why."""
+    if relays.too_large:
+        return known, f"too large: {relays.too_large}"
+    found = causes.merge_causes(causes.find_overtaken(blocks, census, relays, terms.record))
+    if (link := found.contradiction) is not None:
+        publisher, number = link.heard
+        return known, (
+            f"the trace contradicts itself: {census.publishers[link.relay]} was notified of number "
+            f"{number} of {census.publishers[publisher]} before it published a cause of it"
+        )
+    return found, None
 
 
 def _global_order(
@@ -213,6 +275,25 @@ def _event_names(deliveries: DataFrame, census: Census, places: set[Place]) -> d
         & F.col("subscriber").isin(sorted({census.subscribers[who] for who, _ in places}))
     ).select("subscriber", "position", "event_id")
     return {(number[row.subscriber], row.position): row.event_id for row in rows.collect()}
+
+
+def _said_names(
+    publications: DataFrame, census: Census, wanted: set[causes.Said]
+) -> dict[causes.Said, str]:
+    """The ids of the events with these publishers and numbers."""
+    from pyspark.sql import functions as F
+
+    if not wanted:
+        return {}
+    number = {census.publishers[who]: who for who, _ in wanted}
+    rows = publications.where(
+        F.col("publisher_seq").isin(sorted({seq for _, seq in wanted}))
+        & F.col("publisher").isin(sorted(number))
+    ).select("publisher", "publisher_seq", "event_id")
+    names = sorted(
+        (row.event_id, number[row.publisher], row.publisher_seq) for row in rows.collect()
+    )
+    return {(who, seq): name for name, who, seq in reversed(names)}
 
 
 def _as_bad_input(path: Path, error: Exception) -> BadInput:

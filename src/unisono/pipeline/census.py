@@ -49,6 +49,7 @@ class Census:
     positions: tuple[tuple[int, int, int], ...]  # by subscriber: how many, smallest, largest
     subscriptions: int | None
     intervals: Intervals | None
+    published: tuple[tuple[int, int, int], ...]  # by source: how many, smallest, largest number
     latest_us: int = -FAR_US  # of all times of publications and deliveries
 
     def publisher_of_source(self) -> Ints:
@@ -73,7 +74,8 @@ def take_census(trace: Trace) -> Census:
         statuses[row.status or IN_ORDER] += row.rows
     subscriptions = _subscriptions(trace.subscriptions)
     subscribers = {row.subscriber for row in deliveries} | {row[0] for row in subscriptions or ()}
-    sources = sorted((row.publisher, row.topic) for row in publications)
+    publications.sort(key=lambda row: (row.publisher, row.topic))
+    sources = [(row.publisher, row.topic) for row in publications]
     topics = {topic for _, topic in sources} | {row[1] for row in subscriptions or ()}
     names = tuple(sorted(subscribers)), tuple(sorted(topics))
     return Census(
@@ -90,6 +92,9 @@ def take_census(trace: Trace) -> Census:
         latest_us=max(
             [row.max_delivered_us for row in deliveries]
             + [row.max_published_us for row in publications]
+        ),
+        published=tuple(
+            (row.rows, row.min_publisher_seq, row.max_publisher_seq) for row in publications
         ),
     )
 

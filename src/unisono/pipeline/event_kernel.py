@@ -22,18 +22,18 @@ HISTOGRAM = 54 * FINE  # buckets of each sign
 
 
 @compiled
-def bucket(value: int) -> int:
-    """The bucket of a value that is not negative."""
+def bucket(value: int, fine: int = FINE) -> int:
+    """The bucket of a value that is not negative, with `fine` buckets for each power of two."""
     shift = 0
-    while (value >> shift) >= 2 * FINE:
+    while (value >> shift) >= 2 * fine:
         shift += 1
-    return shift * FINE + (value >> shift)
+    return shift * fine + (value >> shift)
 
 
-def bucket_floor(index: int) -> int:
+def bucket_floor(index: int, fine: int = FINE) -> int:
     """The smallest value of a bucket."""
-    shift = max(index // FINE - 1, 0)
-    return (index - shift * FINE) << shift
+    shift = max(index // fine - 1, 0)
+    return (index - shift * fine) << shift
 
 
 @compiled
@@ -195,6 +195,7 @@ def find_losses(
     settle_us: int,
     window_from_us: int,
     window_until_us: int,
+    lost_by_topic: Longs,
 ) -> Longs:
     """Expected deliveries, those that are missing, and the missing one that was published first.
 
@@ -233,6 +234,7 @@ def find_losses(
                 found[UNSETTLED] += 1
                 continue
             found[LOST] += 1
+            lost_by_topic[topic] += 1
             other = found[LOST_PUBLICATION]
             if other < 0 or _lost_before(
                 row, subscriber, other, found[LOST_SUBSCRIBER], tag, number, at_us

@@ -47,13 +47,27 @@ DELIVERY = np.dtype(
         ("publisher_seq", "<i8"),
     ]
 )
+TIMED = np.dtype([*DELIVERY.descr, ("delivered_us", "<i8"), ("latency_us", "<i8")])
 PLACE = np.dtype([("subscriber", "<i4"), ("position", "<i8"), ("event", "<i8")])
 STEP = np.dtype([("subscriber", "<i4"), ("event", "<i4")])  # `event` as in `EventNumbers`
+# For `causes.py`: publications, and all that names heard that publish as well. `publisher` is a
+# number of the census, or -1 for an event that nobody published.
+SAID = np.dtype([("publisher", "<i4"), ("publisher_seq", "<i8"), ("published_us", "<i8")])
+HEARD = np.dtype(
+    [
+        ("subscriber", "<i4"),
+        ("publisher", "<i4"),
+        ("position", "<i8"),
+        ("publisher_seq", "<i8"),
+        ("delivered_us", "<i8"),
+    ]
+)
 
 # The columns of a block, and the kinds there are. A summary is what a partition has to tell.
 # `part` is the partition that a chunk is replayed in.
 BLOCK = "kind int, key int, part int, payload binary"
-SUMMARY, BY_CHUNK, BY_CELL, HOLDERS, BY_SLAB = 0, 1, 2, 3, 4
+SUMMARY, BY_CHUNK, BY_CELL, HOLDERS, BY_SLAB, BY_RELAY, BY_PUBLISHER = range(7)
+BY_PAIR, BY_TALLY, BY_BUCKET = range(7, 10)
 _RECORDS_PER_BLOCK = 25_000  # about a megabyte
 
 Records = npt.NDArray[Any]
@@ -117,6 +131,11 @@ def make_plan(census: Census, cuts_us: Longs, window: Window | None = None) -> P
         cuts_us,
         window or Window.whole(len(census.subscribers)),
     )
+
+
+def partitions(census: Census) -> int:
+    """In how many tasks the pass by event is done."""
+    return max(1, -(-(census.publications + census.deliveries) // ROWS_PER_PARTITION))
 
 
 def cut_time(deliveries: DataFrame, rows: int) -> Longs:

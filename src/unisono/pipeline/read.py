@@ -33,6 +33,7 @@ class Run(msgspec.Struct, frozen=True):
     promises: list[str] | None = None
     settle_us: int | None = None
     deadline_us: int | None = None
+    stall_us: int | None = None
     order: dict[str, str] | None = None  # topic pattern -> guarantee, the first match counts
 
     def ordered(self, topic: str) -> bool:

@@ -9,7 +9,8 @@ of reference time must be compared exactly (see `order.py`).
 
 A descent is a judged delivery whose publisher_seq is smaller than that of the judged delivery
 just before it from the same publisher (and topic) to the same subscriber. Equal numbers state no
-order and are none.
+order and are none. A delivery is overtaken if any judged one of the same publisher before it has a
+larger number: that is causal order as far as each publisher alone goes (see `causes.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ import msgspec
 import numpy as np
 
 from unisono.pipeline import plan as p
+from unisono.pipeline.causes import Overtaken
 from unisono.pipeline.census import Census
 from unisono.pipeline.kernel import Bools, Ints, Longs, compiled
 from unisono.pipeline.plan import NOT_JUDGED
+from unisono.pipeline.resolve import Terms
+from unisono.pipeline.stalls import Stall, Stalls
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,15 +52,19 @@ class StreamSummary(msgspec.Struct, frozen=True):
     repeated_position: tuple[int, int] | None  # a subscriber and a position it used twice
     descents: dict[str, int]
     witnesses: dict[str, Descent]
+    overtaken: int
+    first_overtaken: Overtaken | None
+    stalls: int
+    longest_stall: Stall | None
     inversions: int
     reach: dict[int, int]  # cell -> the furthest cell inverted against it
 
 
 def replay(
-    blocks: DataFrame, census: Census, plan: p.Plan, numbers: p.EventNumbers | None
+    blocks: DataFrame, census: Census, plan: p.Plan, numbers: p.EventNumbers | None, terms: Terms
 ) -> DataFrame:
     """The pass over the blocks by chunk: what it found, and with `numbers` the steps by slab."""
-    return by_chunk(blocks, plan).mapInArrow(_worker(census, plan, numbers), p.BLOCK)
+    return by_chunk(blocks, plan).mapInArrow(_worker(census, plan, numbers, terms), p.BLOCK)
 
 
 def summaries(slabs: DataFrame) -> list[StreamSummary]:
@@ -108,6 +116,30 @@ def _descend(
 
 
 @compiled
+def _overtake(
+    group: int,
+    subscriber: int,
+    position: int,
+    seq: int,
+    counted: bool,
+    most: Longs,
+    found: Longs,
+) -> None:
+    """Compare with the largest number: most[group] is (subscriber, position, seq) as above."""
+    if most[group, 0] == subscriber and seq <= most[group, 2]:
+        if counted and seq < most[group, 2]:
+            found[0] += 1
+            if found[0] == 1:
+                found[1] = subscriber
+                found[2] = position
+                found[3] = most[group, 1]
+        return
+    most[group, 0] = subscriber
+    most[group, 1] = position
+    most[group, 2] = seq
+
+
+@compiled
 def stream(
     subscriber: Ints,
     position: Longs,
@@ -122,8 +154,10 @@ def stream(
     state: Longs,
     by_publisher: Longs,
     by_source: Longs,
+    most: Longs,
     fifo: Longs,
     topic_fifo: Longs,
+    overtaken: Longs,
     reach: Ints,
 ) -> Ints:
     """Take one batch, sorted by subscriber and position, after the batches before it.
@@ -147,8 +181,9 @@ def stream(
             continue
         if origin >= 0:
             counted = low[who] <= place < high[who]
-            of = publisher_of_source[origin]
-            _descend(of, who, place, seq[row], origin, counted, by_publisher, fifo)
+            publisher = publisher_of_source[origin]
+            _overtake(publisher, who, place, seq[row], counted, most, overtaken)
+            _descend(publisher, who, place, seq[row], origin, counted, by_publisher, fifo)
             _descend(origin, who, place, seq[row], origin, counted, by_source, topic_fifo)
         at_us, high_us = reference_us[row], state[HIGH_US]
         behind = at_us < high_us or (at_us == high_us and event[row] < state[HIGH_EVENT])
@@ -167,7 +202,7 @@ Batches = Iterator["pa.RecordBatch"]
 
 
 def _worker(
-    census: Census, plan: p.Plan, numbers: p.EventNumbers | None
+    census: Census, plan: p.Plan, numbers: p.EventNumbers | None, terms: Terms
 ) -> Callable[[Batches], Batches]:
     publisher_of_source = census.publisher_of_source()
     publishers = len(census.publishers)
@@ -177,21 +212,26 @@ def _worker(
         state[SUBSCRIBER] = -1
         by_publisher = np.full((publishers, 3), -1, np.int64)
         by_source = np.full((publisher_of_source.size, 3), -1, np.int64)
+        most = np.full((publishers, 3), -1, np.int64)
+        overtaken = np.zeros(4, np.int64)
         found = {"fifo": np.zeros(7, np.int64), "topic-fifo": np.zeros(7, np.int64)}
         reach = np.full(plan.cells, -1, np.int32)
         turn = count()  # within a slab, blocks of a subscriber are in its order
-        for records in p.assemble(batches, p.DELIVERY):
+        stalls = None if terms.stall_us is None else Stalls(terms.stall_us)
+        for records in p.assemble(batches, terms.record):
             records = records[np.lexsort((records["position"], records["subscriber"]))]
             slab = stream(
                 p.column(records, "subscriber"), p.column(records, "position"),
                 p.column(records, "event"), p.column(records, "reference_us"),
                 p.column(records, "cell"), p.column(records, "source"),
                 p.column(records, "publisher_seq"), publisher_of_source, plan.window.low,
-                plan.window.high, state, by_publisher, by_source, found["fifo"],
-                found["topic-fifo"], reach,
+                plan.window.high, state, by_publisher, by_source, most, found["fifo"],
+                found["topic-fifo"], overtaken, reach,
             )  # fmt: skip
             if state[REPEATED]:
                 break
+            if stalls is not None:
+                stalls.take(records)
             if numbers is not None:
                 steps = _steps(records, slab >= 0, numbers)
                 for key, payload in p.pack(slab[slab >= 0], plan.cells, steps):
@@ -205,6 +245,10 @@ def _worker(
                 for name, counts in found.items()
                 if counts[0]
             },
+            overtaken=int(overtaken[0]),
+            first_overtaken=Overtaken(*overtaken[1:].tolist()) if overtaken[0] else None,
+            stalls=stalls.count if stalls else 0,
+            longest_stall=stalls.longest if stalls else None,
             inversions=int(state[INVERSIONS]),
             reach={int(at): int(reach[at]) for at in np.flatnonzero(reach >= 0)},
         )

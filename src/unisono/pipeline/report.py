@@ -16,10 +16,13 @@ CHECKS = (
     GLOBAL_ORDER,
     "fifo",
     "topic-fifo",
+    "causal-order",
     "duplicates",
     "phantoms",
     "losses",
+    "gaps",
     "deadline",
+    "stalls",
 )
 
 
@@ -51,6 +54,7 @@ class Report(msgspec.Struct, frozen=True):
     statuses: dict[str, int]
     tagged: float  # share of deliveries that say that they are out of order
     latency: dict[str, float | None]  # in milliseconds; percentiles to 0.1 %
+    breakdown: dict[str, Any] | None = None  # by topic and by link; percentiles to 1.6 %
 
     @property
     def verdict(self) -> Verdict:
@@ -65,6 +69,7 @@ class Report(msgspec.Struct, frozen=True):
             "statuses": self.statuses,
             "tagged": self.tagged,
             "latency": self.latency,
+            **(self.breakdown or {}),
         }
 
 
@@ -116,7 +121,28 @@ def sentence(check: str, witness: dict[str, Any]) -> str:
             f"{who} heard {x} (number {m}) at position {at} and then {y} (number {n}) at position "
             f"{then}, both from {witness['publisher']}"
         )
+    if check == "causal-order":
+        x, y = witness["events"]
+        at, then = witness["positions"]
+        links = "".join(
+            f"; {link['relay']} heard {link['heard']} before it published {link['published']}"
+            for link in witness["through"]
+        )
+        return f"{who} heard {x} at position {at} and then {y}, its cause, at {then}{links}"
     event = witness["event"]
+    if check == "gaps":
+        low, high = witness["between"]
+        return (
+            f"{who} got numbers {low} to {high} of {witness['publisher']} on {witness['topic']}, "
+            f"but not {event} (number {witness['publisher_seq']})"
+        )
+    if check == "stalls":
+        at, then = witness["positions"]
+        silent_ms = witness["silence_us"] / 1000
+        return (
+            f"{who} heard nothing for {silent_ms:.1f} ms between positions {at} and {then}, where "
+            f"it got {event}, published {witness['latency_us'] / 1000:.1f} ms before"
+        )
     if check == "duplicates":
         at, then = witness["positions"]
         return f"{who} was given {event} at position {at} and again at position {then}"

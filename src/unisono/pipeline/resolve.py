@@ -16,16 +16,34 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from unisono.pipeline import breakdown, gaps, stalls
 from unisono.pipeline import event_kernel as k
 from unisono.pipeline import plan as p
 from unisono.pipeline.census import Census
 from unisono.pipeline.kernel import Bools, Ints, Longs, ints, longs
 from unisono.pipeline.window import Window
-from unisono.trace.schema import IN_ORDER, STATUSES
+from unisono.trace.schema import DUPLICATE, IN_ORDER, STATUSES
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What deliveries are judged by, and what else is to be found out about them."""
+
+    deadline_us: int | None = None
+    settle_us: int = 0
+    stall_us: int | None = None
+    ordered: Bools | None = None  # by source: whether order is judged over its events; None: all
+    relays: Bools | None = None  # by subscriber: whether what it heard may cause what others hear
+    breakdown: bool = False
+
+    @property
+    def record(self) -> np.dtype[Any]:
+        """What travels of a delivery to the pass by subscriber."""
+        return p.DELIVERY if self.stall_us is None else p.TIMED
 
 
 class Missed(msgspec.Struct, frozen=True):
@@ -87,23 +105,10 @@ def tagged(publications: DataFrame, deliveries: DataFrame, census: Census) -> Da
     return published.unionAll(delivered)
 
 
-def resolve(
-    rows: DataFrame,
-    census: Census,
-    plan: p.Plan,
-    deadline_us: int | None,
-    settle_us: int,
-    ordered: Bools,
-) -> DataFrame:
-    """The rows of `tagged` as blocks of all three kinds.
-
-    `ordered` says, per source of the census, whether order is judged over its events.
-    """
-    total = census.publications + census.deliveries
-    partitions = max(1, -(-total // p.ROWS_PER_PARTITION))
-    deadline_us = -1 if deadline_us is None else deadline_us
-    worker = _worker(census, plan, deadline_us, settle_us, ordered)
-    return rows.repartition(partitions, "event_id").mapInArrow(worker, p.BLOCK)
+def resolve(rows: DataFrame, census: Census, plan: p.Plan, terms: Terms) -> DataFrame:
+    """The rows of `tagged` as blocks, of all the kinds that later passes ask for."""
+    worker = _worker(census, plan, terms)
+    return rows.repartition(p.partitions(census), "event_id").mapInArrow(worker, p.BLOCK)
 
 
 def summaries(blocks: DataFrame) -> list[EventSummary]:
@@ -128,9 +133,7 @@ class _Partition:
 Batches = Iterator["pa.RecordBatch"]
 
 
-def _worker(
-    census: Census, plan: p.Plan, deadline_us: int, settle_us: int, ordered: Bools
-) -> Callable[[Batches], Batches]:
+def _worker(census: Census, plan: p.Plan, terms: Terms) -> Callable[[Batches], Batches]:
     def work(batches: Batches) -> Batches:
         import pyarrow as pa
         from pyspark import TaskContext
@@ -149,12 +152,11 @@ def _worker(
         )  # fmt: skip
         context = TaskContext.get()
         number = context.partitionId() if context else 0
-        judged, reference_us, summary = _settle(
-            part, again, census, plan.window, deadline_us, settle_us
-        )
+        lost = np.zeros(len(census.topics), np.int64)
+        judged, reference_us, summary = _settle(part, again, census, plan.window, terms, lost)
         summary = msgspec.structs.replace(summary, events={number: len(names)})
         yield p.block(p.SUMMARY, 0, 0, msgspec.msgpack.encode(summary))
-        records = _records(part, judged, reference_us, plan, number << 32, ordered)
+        records = _records(part, judged, reference_us, plan, number << 32, terms)
         chunk = plan.chunk_of(records["subscriber"], records["position"])
         for key, payload in p.pack(chunk, plan.chunks, records):
             yield p.block(p.BY_CHUNK, key, int(plan.partition_of_chunk[key]), payload)
@@ -166,6 +168,15 @@ def _worker(
             places[name] = records[name]
         for key, payload in p.pack(p.column(records, "cell"), plan.cells, places):
             yield p.block(p.BY_CELL, key, 0, payload)
+        sizes = len(census.subscribers), len(census.sources)
+        pairs = gaps.count_pairs(tag, part.number, publication, start, rows, *sizes)
+        for key, payload in p.pack(np.zeros(pairs.size, np.int32), 1, pairs):
+            yield p.block(p.BY_PAIR, key, 0, payload)
+        if terms.relays is not None:
+            yield from _causes(part, census, plan, terms.relays)
+        if terms.breakdown:
+            delivered = _delivered(part, len(census.subscribers))
+            yield from breakdown.blocks_of(delivered, census, lost, p.partitions(census))
 
     return work
 
@@ -186,20 +197,24 @@ def _settle(
     again: int,
     census: Census,
     window: Window,
-    deadline_us: int,
-    settle_us: int,
+    terms: Terms,
+    lost_by_topic: Longs,
 ) -> tuple[Bools, Longs, EventSummary]:
     """All that concerns single events; also which rows are judged, and reference times."""
     subscribers = len(census.subscribers)
     rows = (part.tag, part.number, part.at_us, part.publication, part.start, part.rows)
     judged, reference_us, counts, witnesses, histogram, sum_us = k.judge_events(
-        *rows, subscribers, deadline_us, window.low, window.high
+        *rows,
+        subscribers,
+        -1 if terms.deadline_us is None else terms.deadline_us,
+        window.low,
+        window.high,
     )
     losses = np.zeros(k.N_LOSSES, np.int64)
     if (of := census.intervals) is not None:
         losses = k.find_losses(
             *rows, census.topic_of_source(), of.start, of.subscriber, of.from_us, of.until_us,
-            subscribers, settle_us, window.from_us, window.until_us,
+            subscribers, terms.settle_us, window.from_us, window.until_us, lost_by_topic,
         )  # fmt: skip
     summary = EventSummary(
         events={},
@@ -251,19 +266,66 @@ def _records(
     reference_us: Longs,
     plan: p.Plan,
     base: int,
-    ordered: Bools,
+    terms: Terms,
 ) -> p.Records:
     """The deliveries as the later passes want them."""
     event = part.code[part.rows]
     published = part.publication[event]
-    records = np.empty(part.rows.size, p.DELIVERY)
+    records = np.empty(part.rows.size, terms.record)
     source = np.where(published >= 0, -1 - part.tag[published], p.NO_SOURCE)
     records["subscriber"] = part.tag[part.rows] >> 3
-    claimed = np.append(ordered, True)[source]  # the last one is for NO_SOURCE
-    records["source"] = np.where(judged[part.rows] & claimed, source, p.NOT_JUDGED)
+    claimed = judged[part.rows]
+    if terms.ordered is not None:
+        claimed &= np.append(terms.ordered, True)[source]  # the last one is for NO_SOURCE
+    records["source"] = np.where(claimed, source, p.NOT_JUDGED)
     records["cell"] = plan.cell_of(reference_us)[event]
     records["position"] = part.number[part.rows]
     records["event"] = base + event.astype(np.int64)
     records["reference_us"] = reference_us[event]
     records["publisher_seq"] = np.where(published >= 0, part.number[published], 0)
+    if terms.stall_us is not None:
+        at_us = part.at_us[part.rows]
+        marked = part.tag[part.rows] & 7 == STATUSES.index(DUPLICATE)
+        latency_us = np.where(published >= 0, at_us - part.at_us[published], stalls.NO_LATENCY)
+        records["delivered_us"] = at_us
+        records["latency_us"] = np.where(marked, stalls.MARKED, latency_us)
     return records
+
+
+def _causes(part: _Partition, census: Census, plan: p.Plan, relays: Bools) -> Batches:
+    """All publications, and what relays heard, judged or not."""
+    publisher_of_source = np.append(census.publisher_of_source(), np.int32(-1))
+    rows = part.publication[part.publication >= 0]
+    said = np.empty(rows.size, p.SAID)
+    said["publisher"] = publisher_of_source[-1 - part.tag[rows]]
+    said["publisher_seq"] = part.number[rows]
+    said["published_us"] = part.at_us[rows]
+    for key, payload in p.pack(np.zeros(rows.size, np.int32), 1, said):
+        yield p.block(p.BY_PUBLISHER, key, 0, payload)
+    rows = part.rows[relays[part.tag[part.rows] >> 3]]
+    published = part.publication[part.code[rows]]
+    heard = np.empty(rows.size, p.HEARD)
+    heard["subscriber"] = part.tag[rows] >> 3
+    source = np.where(published >= 0, -1 - part.tag[published], p.NO_SOURCE)
+    heard["publisher"] = publisher_of_source[source]
+    heard["position"] = part.number[rows]
+    heard["publisher_seq"] = np.where(published >= 0, part.number[published], 0)
+    heard["delivered_us"] = part.at_us[rows]
+    chunk = plan.chunk_of(heard["subscriber"], heard["position"])
+    for key, payload in p.pack(chunk, plan.chunks, heard):
+        yield p.block(p.BY_RELAY, key, 0, payload)
+
+
+def _delivered(part: _Partition, subscribers: int) -> breakdown.Deliveries:
+    """The deliveries of published events."""
+    again = breakdown.repeats(part.tag, part.start, part.rows, subscribers)
+    published = part.publication[part.code[part.rows]]
+    known = published >= 0
+    rows, published = part.rows[known], published[known]
+    return breakdown.Deliveries(
+        part.tag[rows] >> 3,
+        part.tag[rows] & 7,
+        -1 - part.tag[published],
+        again[known],
+        part.at_us[rows] - part.at_us[published],
+    )

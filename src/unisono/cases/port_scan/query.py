@@ -80,7 +80,7 @@ class Detector(StatefulProcessor):
     ) -> Iterator[Row]:
         watch = self._load()
         before = watch.incomplete
-        expire(watch, expiredTimerInfo.getExpiryTimeInMs())
+        expire(watch, timerValues.getCurrentWatermarkInMs())  # all that are over, not just one
         for count in range(before + 1, watch.incomplete + 1):
             yield Row(source=key[0], count=count)
         self._save(watch)
