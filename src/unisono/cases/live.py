@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -28,6 +28,9 @@ from unisono.journal.journal import Journal
 from unisono.net.bus import Bus
 from unisono.net.collect import collect
 from unisono.net.connect import Connection
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 T = TypeVar("T")
 
@@ -155,3 +158,11 @@ async def quiet(position: Callable[[], int], expected: int, patience_s: float) -
         if position() > known:
             known, since = position(), loop.time()
     return known
+
+
+def warm_up(query: StreamingQuery) -> None:
+    """Wait until the query has taken something: its processes have started."""
+    while not any(progress["numInputRows"] for progress in query.recentProgress):
+        query.awaitTermination(1)
+        if not query.isActive:
+            return

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import msgspec
 
-from unisono.cases.live import Link, Stage, bus_at, quiet
+from unisono.cases.live import Link, Stage, bus_at, quiet, warm_up
 from unisono.cases.port_scan.detect import TIMEOUT_MS, Watch, take
 from unisono.cases.port_scan.traffic import Packet, Traffic
 from unisono.net.bus import Bus
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 THRESHOLDS = (3, 5, 8)
-THRESHOLD = 5  # the one that is told first
+THRESHOLD = 8  # the one that is told first
 TOPIC = "blacklist"
 ENGINES = 2  # the second is there for the first to recover from
 PATIENCE_S = 5.0
@@ -39,6 +39,8 @@ MODES = {
     "bare": {"order": "none", "delivery": "none"},
     "reliable": {"order": "fifo", "delivery": "reliable"},
 }
+
+NOTHING = Packet(-1, "", "", "", 0)  # seen by no site
 
 Say = Callable[[str], None]
 Heard = dict[int, dict[str, float]]  # by threshold: address -> when its blacklisting was heard
@@ -97,8 +99,11 @@ def _watch(
 
         positions, sites = stage.run(open_all())
         query = _query(spark, folder, url, mode)
+        beats = stage.run(_publish(sites, topics, [NOTHING], 0.0))[1]
+        warm_up(query)
         say(f"{mode}: {len(traffic.packets)} packets to come")
-        begun_s, published = stage.run(_publish(sites, topics, traffic.packets))
+        begun_s, published = stage.run(_publish(sites, topics, traffic.packets, SETTLE_S))
+        published += beats
         arrived = stage.run(quiet(positions[0], published, PATIENCE_S))
         query.processAllAvailable()
         stage.run(quiet(lambda: sum(map(len, heard.values())), 1 << 30, PATIENCE_S))
@@ -125,19 +130,19 @@ async def _listen(bus: Bus, heard: dict[str, float]) -> None:
 
 
 async def _publish(
-    sites: Sequence[Bus], topics: Sequence[str], packets: Sequence[Packet]
+    sites: Sequence[Bus], topics: Sequence[str], packets: Sequence[Packet], settle_s: float
 ) -> tuple[float, int]:
-    """Each site what it sees, when it sees it: when that began, and how many events it took."""
+    """Each site what it sees, when it sees it, and that it is there: when that began, and how many
+    events it took."""
     loop = asyncio.get_running_loop()
     begun, begun_s = loop.time(), time.time()
-    last_s = packets[-1].at_ms / 1000 + SETTLE_S
-    nothing = Packet(0, "", "", "", 0)
+    last_s = packets[-1].at_ms / 1000 + settle_s
 
     async def one(number: int) -> int:
         own = [packet for packet in packets if packet.site == number]
         beats = [
-            msgspec.structs.replace(nothing, site=number, at_ms=round(beat * BEAT_S * 1000))
-            for beat in range(round(last_s / BEAT_S))
+            msgspec.structs.replace(NOTHING, site=number, at_ms=round(beat * BEAT_S * 1000))
+            for beat in range(1 + round(last_s / BEAT_S))
         ]
         for packet in sorted([*own, *beats], key=lambda packet: packet.at_ms):
             await asyncio.sleep(begun + packet.at_ms / 1000 - loop.time())
