@@ -16,7 +16,10 @@ import pytest
 
 import unisono
 from unisono.bench.server import NatsServer
+from unisono.core.limits import Limits
+from unisono.errors import BadInput
 from unisono.journal.journal import Journal
+from unisono.journal.readers import Reader
 from unisono.journal.reading import bounds, read
 from unisono.net.collect import collect
 
@@ -160,3 +163,93 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(asyncio.run(scene())) == 1
     rows = [row for batch in read(tmp_path, 0, 20) for row in batch["payload"].to_pylist()]
     assert rows == [b"%d" % number for number in range(20)]
+
+
+def test_a_journal_that_is_full_stops_the_bus_until_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is dropped: what does not fit waits, and publishers wait for that."""
+    monkeypatch.setattr("unisono.net.collect.AGAIN_S", 0.0)
+    monkeypatch.setattr("unisono.net.collect.BATCH", 4)
+    count = 300
+
+    async def scene() -> list[str]:
+        said: list[str] = []
+        stop, ready = asyncio.Event(), asyncio.Event()
+        limits = Limits(notifications=10)
+        reader = Reader(tmp_path, "reader")
+        reader.commit(0)
+        async with (
+            unisono.connect("memory://waits", order="fifo", limits=limits) as bus,
+            unisono.connect("memory://waits", order="fifo") as publisher,
+        ):
+            with Journal(tmp_path, segment_bytes=2000, keep_bytes=6000) as journal:
+                collecting = asyncio.ensure_future(
+                    collect(bus, journal, ["a"], stop, None, ready.set, said.append)
+                )
+                await ready.wait()
+
+                async def publish() -> None:
+                    for number in range(count):
+                        await publisher.publish("a", b"%d" % number)
+
+                publishing = asyncio.ensure_future(publish())
+                async with asyncio.timeout(60):
+                    while not journal.full:  # noqa: ASYNC110
+                        await asyncio.sleep(0)
+                    stuck = journal.next
+                    assert stuck < count
+                    while journal.next < count:
+                        reader.commit(journal.next)
+                        await asyncio.sleep(0)
+                    await publishing
+                stop.set()
+                await collecting
+        return said
+
+    assert "waiting for its readers" in asyncio.run(scene())[0]
+    first, after = bounds(tmp_path)
+    rows = [row for batch in read(tmp_path, first, after) for row in batch["payload"].to_pylist()]
+    assert rows == [b"%d" % number for number in range(first, count)]
+
+
+def test_what_was_published_again_is_written_once(tmp_path: Path) -> None:
+    """Also if the first time was before the collector began."""
+
+    async def scene() -> None:
+        async with unisono.connect("memory://again", order="fifo") as publisher:
+            for turn in range(2):
+                stop, ready = asyncio.Event(), asyncio.Event()
+                async with unisono.connect("memory://again", order="fifo") as bus:
+                    with Journal(tmp_path) as journal:
+                        collecting = asyncio.ensure_future(
+                            collect(bus, journal, ["a"], stop, None, ready.set)
+                        )
+                        await ready.wait()
+                        for number in range(5 + turn):
+                            for _ in range(2):
+                                await (
+                                    await publisher.publish("a", b"%d" % number, id=f"x/{number}")
+                                )
+                        async with asyncio.timeout(30):
+                            while journal.next < 5 + turn:  # noqa: ASYNC110
+                                await asyncio.sleep(0)
+                        stop.set()
+                        await collecting
+                        if turn == 0:
+                            assert bus.ignored["published again"] == 5
+
+    asyncio.run(scene())
+    rows = [row for batch in read(tmp_path, 0, 6) for row in batch["payload"].to_pylist()]
+    assert rows == [b"%d" % number for number in range(6)]
+    assert bounds(tmp_path) == (0, 6)
+
+
+@pytest.mark.parametrize("own", ["plain", "a//b", "/a", "a/ö", "a/" + "b" * 300, ""])
+def test_ids_that_are_none_are_refused(own: str) -> None:
+    async def scene() -> None:
+        async with unisono.connect("memory://", order="none") as bus:
+            await bus.publish("a", b"", id=own)
+
+    with pytest.raises(BadInput, match="id"):
+        asyncio.run(scene())
