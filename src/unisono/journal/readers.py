@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -44,8 +45,9 @@ class Reader:
         replace(self._path, b"%d" % position)
 
     def seen(self) -> None:
-        """Still here."""
-        os.utime(self._path)
+        """Still here; the next commit registers again who was removed."""
+        with suppress(FileNotFoundError):
+            os.utime(self._path)
 
 
 def needed_from(folder: Path) -> int | None:
