@@ -29,7 +29,7 @@ def test_incomplete_connections() -> None:
     assert count([SYN, SYN_ACK, RST]) == 1
     assert count([SYN, SYN_ACK, ACK, RST]) == 0
     assert count([SYN, SYN_ACK]) == 0
-    assert count([SYN, SYN_ACK], TIMEOUT_MS) == 1
+    assert count([SYN, SYN_ACK], TIMEOUT_MS) == 1  # also if an ACK was lost
     assert count([SYN], TIMEOUT_MS) == 0
 
 
@@ -38,10 +38,6 @@ def test_incomplete_connections() -> None:
 )
 def test_a_lost_or_early_packet_hides_the_pattern(flags: list[str]) -> None:
     assert count(flags, TIMEOUT_MS) == 0
-
-
-def test_a_lost_ack_makes_one_up() -> None:
-    assert count([SYN, SYN_ACK], TIMEOUT_MS) == 1
 
 
 def test_what_is_watched_has_a_bound() -> None:

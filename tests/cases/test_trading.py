@@ -106,7 +106,12 @@ def test_a_link_is_checked() -> None:
 
 
 def test_bad_options_of_the_command() -> None:
-    for wrong in (["--pcap", "x"], ["--seconds", "0"], ["--scanners", "a"]):
+    for wrong in (
+        ["--pcap", "x"],
+        ["--seconds", "0"],
+        ["--scanners", "a"],
+        ["--seconds", "3", "--pcap", "x"],
+    ):
         done = subprocess.run(
             [sys.executable, "-m", "unisono", "case", "trading", "--json", *wrong],
             capture_output=True,

@@ -80,16 +80,10 @@ def test_an_audit_whose_worker_is_killed(
     write_trace(spark, trace, 5_000_000)
     swap(trace)
     process = unisono(cluster, "audit", str(trace))
-    wait_for(lambda: (tmp_path / "cluster" / "worker-0").exists() and cluster.running())
-    wait_for(lambda: shuffled(tmp_path / "cluster" / "worker-0"))
+    wait_for(lambda: cluster.running() and cluster.shuffled(0))
     cluster.kill(cluster.workers[0])
     found = result(process)
     assert found == json.loads(json.dumps(audit(spark, open_trace(spark, trace)).to_json()))
-
-
-def shuffled(worker: Path) -> bool:
-    """The worker has made something that others need."""
-    return any(Path("/tmp").glob("spark-*/executor-*/blockmgr-*/*/shuffle_*.data"))
 
 
 @pytest.mark.slow

@@ -216,7 +216,7 @@ def test_a_killed_audit_is_repeated_and_changed_parts_are_refused(
     growing.add(publications=events(0, 9), deliveries=heard("ann", 0, 9))
     growing.audit(20)
     growing.add(publications=events(9, 20), deliveries=[("ann", 30, "e8", 200 * MS)])
-    replace = history._replace
+    from unisono.files import replace
 
     def die(file: Path, content: bytes) -> None:
         if file.name == "state.json":
@@ -224,7 +224,7 @@ def test_a_killed_audit_is_repeated_and_changed_parts_are_refused(
         replace(file, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(history, "_replace", die)
+        patch.setattr(history, "replace", die)
         with pytest.raises(KeyboardInterrupt):
             growing.audit(20)
     again = growing.audit(20)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ from typing import Any
 import pyspark
 
 from support.servers import free_port
+from support.streams import wait_for
 from unisono.pipeline.java import find_java, launch_home
-
-START_S = 120
 
 
 class Cluster:
@@ -54,10 +52,7 @@ class Cluster:
             self._start("worker.Worker", "--cores", "1", "--memory", "2g", "--webui-port",
                         str(free_port()), "-d", str(self._folder / f"worker-{number}"),
                         self.url)  # fmt: skip
-        until = time.monotonic() + START_S
-        while self.state().get("aliveworkers") != self._count:
-            assert time.monotonic() < until, "the cluster did not start"
-            time.sleep(0.2)
+        wait_for(lambda: self.state().get("aliveworkers") == self._count)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,6 +74,10 @@ class Cluster:
         except OSError:
             return {}
 
+    def shuffled(self, worker: int) -> bool:
+        """The worker has made something that others need."""
+        return any((self._folder / f"scratch-{worker + 1}").rglob("shuffle_*.data"))
+
     def running(self) -> bool:
         """An application has executors on every worker."""
         busy = [worker for worker in self.state().get("workers", ()) if worker["coresused"]]
@@ -90,6 +89,7 @@ class Cluster:
             "JAVA_HOME": str(launch_home(find_java())),
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self._folder / f"scratch-{len(self._processes)}"),
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             "SPARK_DAEMON_MEMORY": "256m",
         }

@@ -12,17 +12,15 @@ from pathlib import Path
 from pyspark.sql.streaming.query import StreamingQuery
 
 import unisono
-from unisono.net.collect import COLLECTING
+from unisono.journal.journal import written
+from unisono.net.collect import collector
 
 
 def end_collector(folder: Path) -> None:
-    path = folder / COLLECTING
-    if path.exists():
-        os.kill(int(path.read_text()), signal.SIGTERM)
-        until = time.monotonic() + 60
-        while path.exists():
-            assert time.monotonic() < until
-            time.sleep(0.01)
+    process = collector(folder)
+    if process is not None:
+        os.kill(process, signal.SIGTERM)
+        wait_for(lambda: not written(folder))
 
 
 def publish(url: str, numbers: range, topics: str = "ab") -> None:

@@ -80,9 +80,9 @@ def deadly(setting: str, seed: int) -> Simulate:
     return simulate
 
 
-def gated(folder: Path) -> Known:
+def gated(folder: Path, calls: str = "calls") -> Known:
     """All runs end but the last, which waits for a file `gate`."""
-    counts = counted(folder / "calls")
+    counts = counted(folder / calls)
     gate = folder / "gate"
 
     def simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:

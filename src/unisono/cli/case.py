@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from unisono.cli.ui import Ui
-from unisono.errors import BadInput, EnvironmentLacks
+from unisono.errors import BadInput
 
 CASES = ("port-scan", "trading")
 
@@ -38,14 +38,12 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
         raise BadInput("--pcap is for port-scan")
     if args.scanners is not None and args.pcap is None:
         raise BadInput("--scanners says who scans in captured files: give --pcap")
+    if args.seconds is not None and args.pcap is not None:
+        raise BadInput("captured packets come at their own pace: leave --seconds out")
     if args.seconds is not None and not 1 <= args.seconds <= 86_400:
         raise BadInput(f"--seconds {args.seconds}: expected 1 to 86400")
-    try:
-        from unisono.pipeline.session import spark_session
-    except ImportError as error:
-        raise EnvironmentLacks(
-            f"cases need Spark ({error}): pip install 'unisono[spark]'"
-        ) from error
+    from unisono.pipeline.session import spark_session
+
     ui.remark("starting Spark ...")
     spark = spark_session("unisono case")
     with tempfile.TemporaryDirectory() as scratch:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 from pathlib import Path
 
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks
+from unisono.net.signals import told_to_stop
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,10 +34,7 @@ async def _collect(args: argparse.Namespace, ui: Ui) -> int:
         raise EnvironmentLacks(
             f"a journal needs pyarrow ({error}): pip install 'unisono[trace]'"
         ) from error
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = told_to_stop()
     wish = Wish(
         url=args.url,
         folder=str(args.folder),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 from pathlib import Path
 
 import unisono
 from unisono.cli.ui import Ui
+from unisono.ens.base import public
+from unisono.net.signals import told_to_stop
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +27,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
 
 
 async def _host(args: argparse.Namespace, ui: Ui) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = told_to_stop()
     connection = unisono.connect(
         args.url,
         name=args.name,
@@ -41,7 +39,7 @@ async def _host(args: argparse.Namespace, ui: Ui) -> int:
     )
     async with connection as bus:
         ui.emit({"node": bus.id, "members": list(bus.overview.members)})
-        ui.show(f"{bus.id} hosts topic managers on {args.url}; stop it with Ctrl-C")
+        ui.show(f"{bus.id} hosts topic managers on {public(args.url)}; stop it with Ctrl-C")
         stopping = asyncio.ensure_future(stop.wait())
         failing = asyncio.ensure_future(bus.notify())  # nothing is subscribed: it ends with the bus
         await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)

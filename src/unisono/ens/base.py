@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
+from urllib.parse import urlsplit
 
 OnFrame = Callable[[str, bytes], Awaitable[None]]
 
@@ -39,3 +40,9 @@ class EventService(Protocol):
     async def unsubscribe(self, topic: str) -> None: ...
 
     async def close(self) -> None: ...
+
+
+def public(url: str) -> str:
+    """An address without the credentials in it, to be shown."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from unisono.ens.base import OnFrame
+from unisono.ens.base import OnFrame, public
 from unisono.errors import BusClosed, EnvironmentLacks
 
 nats: Any
@@ -42,6 +42,7 @@ class NatsService:
         if nats is None:
             raise EnvironmentLacks("NATS needs its client: pip install 'unisono[nats]'")
         self._server = server
+        self._shown = public(server)
         self._space = space
         self._connect_s = connect_s
         self._client: Any = None
@@ -65,12 +66,12 @@ class NatsService:
             self._up.clear()
             self._down.set()
             if not self._closing:
-                on_trouble(f"the connection to {self._server} is lost; waiting for it")
+                on_trouble(f"the connection to {self._shown} is lost; waiting for it")
 
         async def reconnected() -> None:
             self._down.clear()
             self._up.set()
-            on_trouble(f"connected to {self._server} again; events sent meanwhile may be lost")
+            on_trouble(f"connected to {self._shown} again; events sent meanwhile may be lost")
             on_reconnect()
 
         async def error(problem: Exception) -> None:
@@ -95,7 +96,7 @@ class NatsService:
             self._closing = True
             await self._client.close()
             raise EnvironmentLacks(
-                f"no NATS server answers at {self._server} ({type(problem).__name__}); "
+                f"no NATS server answers at {self._shown} ({type(problem).__name__}); "
                 "start one with `nats-server -p PORT` or check the address"
             ) from None
         self.max_frame_bytes = self._client.max_payload
@@ -118,7 +119,7 @@ class NatsService:
         """Wait for the server, as long as it takes."""
         while True:
             if self._closing:
-                raise BusClosed(f"the connection to {self._server} is closed")
+                raise BusClosed(f"the connection to {self._shown} is closed")
             if self._client.is_connected:
                 return
             with suppress(TimeoutError):
@@ -137,7 +138,7 @@ class NatsService:
         try:
             await asyncio.wait((flushing, lost), return_when=asyncio.FIRST_COMPLETED)
             if generation != self.generation or not flushing.done():
-                raise ConnectionError(f"the connection to {self._server} was lost")
+                raise ConnectionError(f"the connection to {self._shown} was lost")
             try:
                 await flushing
             except (NatsError, OSError, TimeoutError) as problem:

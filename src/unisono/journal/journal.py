@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +15,7 @@ import pyarrow as pa
 from unisono.core.events import Delivery
 from unisono.core.predicate import Attributes
 from unisono.errors import BadInput, EnvironmentLacks
+from unisono.files import hold, is_held, replace
 from unisono.journal.frames import (
     END,
     SCHEMA,
@@ -27,7 +26,7 @@ from unisono.journal.frames import (
     segments,
     tell_end,
 )
-from unisono.journal.readers import needed_from, replace
+from unisono.journal.readers import needed_from
 
 SEGMENT_BYTES = 64 << 20
 _LOCK = "lock"
@@ -44,14 +43,7 @@ def identity(folder: Path) -> str:
 
 def written(folder: Path) -> bool:
     """Whether some process writes the journal now."""
-    try:
-        with open(folder / _LOCK, "rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+    return is_held(folder, _LOCK)
 
 
 class Journal:
@@ -73,16 +65,7 @@ class Journal:
         self._file: Any = None
         self._size = 0
         self._waiting: list[Delivery] = []
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = open(folder / _LOCK, "ab")  # noqa: SIM115
-        except OSError as error:
-            raise BadInput(f"cannot keep a journal in {folder}: {error}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise BadInput(f"another process writes the journal {folder}") from None
+        self._lock = hold(folder, _LOCK, "a journal")
         self.repaired_bytes = 0  # of a frame that a crash left unfinished
         if not (folder / _ID).exists():
             replace(folder / _ID, uuid4().hex.encode())
@@ -175,11 +158,10 @@ class Journal:
         found = segments(self.folder)
         sizes = [path.stat().st_size for path in found]
         total = sum(sizes)
+        self.full = False
         if total <= self._keep_bytes:
-            self.full = False
             return
         needed = needed_from(self.folder)
-        self.full = False
         for path, after, size in zip(found, found[1:], sizes, strict=False):
             if total <= self._keep_bytes:
                 return
@@ -203,12 +185,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

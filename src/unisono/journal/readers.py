@@ -11,24 +11,11 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
 from unisono.errors import BadInput
+from unisono.files import replace
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-
-
-def replace(path: Path, content: bytes) -> None:
-    """Write a small file so that it is there whole or as it was."""
-    fresh = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with fresh.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 class Reader:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,16 @@ from unisono.core.events import Delivery
 from unisono.core.limits import Limits
 from unisono.core.once import Recent, is_own
 from unisono.errors import EnvironmentLacks
+from unisono.files import hold, is_held, replace
 from unisono.journal.journal import Journal
-from unisono.journal.readers import last_seen, replace
+from unisono.journal.readers import last_seen
 from unisono.journal.reading import bounds, read
 from unisono.net.bus import Bus
 from unisono.net.connect import connect
 
 AGAIN_S = 1.0  # between attempts to write, and looks at the readers
 BATCH = 4096  # notifications that are written together, at most
-COLLECTING = "collecting"  # holds the process id of the journal's writer, once it has subscribed
+_COLLECTING = "collecting"  # held by the journal's writer, once it has subscribed
 
 Say = Callable[[str], None]
 
@@ -45,17 +47,27 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     linger_s: float | None = None  # stop when no reader was seen for so long
 
 
+def collector(folder: Path) -> int | None:
+    """The process that fills the journal and has subscribed."""
+    if not is_held(folder, _COLLECTING):
+        return None
+    try:
+        return int((folder / _COLLECTING).read_bytes())
+    except FileNotFoundError:
+        return None
+
+
 async def keep(wish: Wish, stop: asyncio.Event, say: Say = lambda text: None) -> tuple[int, int]:
     """Fill the journal until told to stop: the first position that was written, and the next."""
     folder = Path(wish.folder)
-    with Journal(folder, keep_bytes=wish.keep_bytes) as journal:
-        (folder / COLLECTING).unlink(missing_ok=True)
+    with Journal(folder, keep_bytes=wish.keep_bytes) as journal, ExitStack() as held:
         begun = journal.next
         if journal.repaired_bytes:
             say(f"{journal.repaired_bytes} bytes of an unfinished write were cut off")
 
         def subscribed() -> None:
-            replace(folder / COLLECTING, b"%d" % os.getpid())
+            replace(folder / _COLLECTING, b"%d" % os.getpid())
+            held.enter_context(hold(folder, _COLLECTING, "a journal"))
             say(f"writing from position {begun} on; stop it with Ctrl-C")
 
         watching = None
@@ -65,7 +77,7 @@ async def keep(wish: Wish, stop: asyncio.Event, say: Say = lambda text: None) ->
             async with connect(wish.url, order=wish.order, delivery=wish.delivery) as bus:
                 await collect(bus, journal, wish.topics, stop, wish.where, subscribed, say)
         finally:
-            (folder / COLLECTING).unlink(missing_ok=True)
+            (folder / _COLLECTING).unlink(missing_ok=True)
             if watching is not None:
                 watching.cancel()
     return begun, journal.next

@@ -4,7 +4,6 @@ processes shows credentials; what there is to say goes to standard output."""
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 import time
 
@@ -12,13 +11,11 @@ import msgspec
 
 from unisono.errors import UnisonoError
 from unisono.net.collect import Wish, keep
+from unisono.net.signals import told_to_stop
 
 
 async def _run(wish: Wish) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = told_to_stop()
 
     def say(text: str) -> None:
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", flush=True)

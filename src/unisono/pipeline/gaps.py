@@ -100,16 +100,10 @@ def _count(
 
 
 def count_pairs(
-    tag: Ints,
-    number: Longs,
-    publication: Ints,
-    start: Ints,
-    rows: Ints,
-    subscribers: int,
-    sources: int,
+    rows: tuple[Ints, Longs, Ints, Ints, Ints], subscribers: int, sources: int
 ) -> p.Records:
-    """What one partition of the pass by event has to tell."""
-    columns = _count(tag, number, publication, start, rows, subscribers, sources)
+    """What one partition of the pass by event has to tell; `rows` as in `_count`."""
+    columns = _count(*rows, subscribers, sources)
     records = np.empty(columns[0].size, PAIR)
     for name, values in zip(PAIR.names or (), columns, strict=True):
         records[name] = values

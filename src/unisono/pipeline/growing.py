@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unisono.errors import BadInput
+from unisono.files import hold
 from unisono.pipeline import history
 from unisono.pipeline.audit import audit, reading
 from unisono.pipeline.census import Census
@@ -156,6 +157,19 @@ def audit_growing(
         raise BadInput("a horizon cannot be negative")
     root = trace_folder(path)
     folder = path / "audit" if folder is None else folder
+    with hold(folder, ".lock", "audits"):
+        return _audit_growing(spark, path, root, folder, horizon_us, final, options)
+
+
+def _audit_growing(
+    spark: SparkSession,
+    path: Path,
+    root: Path,
+    folder: Path,
+    horizon_us: int,
+    final: bool,
+    options: dict[str, Any],
+) -> Grown:
     past = history.load(folder)
     files = {name: find_files(root, name) for name in GROWING}
     for name in GROWING:

@@ -8,7 +8,6 @@ outcome, as what it left is written anew.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import msgspec
 
 from unisono.errors import BadInput
+from unisono.files import replace
 from unisono.pipeline.report import Report, Verdict, worst
 from unisono.trace.schema import DELIVERIES, GLOBAL_ORDER, PUBLICATIONS
 
@@ -110,20 +110,11 @@ def commit(folder: Path, state: State, entry: dict[str, Any]) -> None:
     """Add the entry to the history and make the state the current one."""
     history = folder / "audits.ndjson"
     lines = history.read_bytes().splitlines()[: state.audits - 1] if history.exists() else []
-    _replace(history, b"".join(line + b"\n" for line in [*lines, msgspec.json.encode(entry)]))
-    _replace(folder / "state.json", msgspec.json.encode(state))
+    replace(history, b"".join(line + b"\n" for line in [*lines, msgspec.json.encode(entry)]))
+    replace(folder / "state.json", msgspec.json.encode(state))
     for old in folder.glob("context-*"):
         if old != context_folder(folder, state.audits):
             shutil.rmtree(old)
-
-
-def _replace(file: Path, content: bytes) -> None:
-    unfinished = file.with_name(f".{file.name}.unfinished")
-    with unfinished.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(unfinished, file)
 
 
 def carried_rows(folder: Path) -> dict[str, int]:

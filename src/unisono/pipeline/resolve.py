@@ -169,7 +169,7 @@ def _worker(census: Census, plan: p.Plan, terms: Terms) -> Callable[[Batches], B
         for key, payload in p.pack(p.column(records, "cell"), plan.cells, places):
             yield p.block(p.BY_CELL, key, 0, payload)
         sizes = len(census.subscribers), len(census.sources)
-        pairs = gaps.count_pairs(tag, part.number, publication, start, rows, *sizes)
+        pairs = gaps.count_pairs((tag, part.number, publication, start, rows), *sizes)
         for key, payload in p.pack(np.zeros(pairs.size, np.int32), 1, pairs):
             yield p.block(p.BY_PAIR, key, 0, payload)
         if terms.relays is not None:

@@ -8,16 +8,15 @@ process writes a folder at a time. All runs in a folder are of the same code.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from unisono.errors import BadInput
+from unisono.files import hold
 from unisono.pipeline.sweep import Done, Run
 from unisono.version import code_digest
 
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
 
 _LOCK = ".lock"
 _UNFINISHED = "_"  # Spark and Arrow take files that begin so for no part of a table
-_COLUMNS = (
-    "experiment string, setting string, seed long, quick boolean, seconds double, code string, "
-    "measures map<string, double>"
-)
 
 
 class Runs:
@@ -40,16 +35,8 @@ class Runs:
     def __init__(self, folder: Path, quick: bool) -> None:
         self._quick = quick
         self.runs, self.failures = folder / "runs", folder / "failures"
-        try:
-            self.runs.mkdir(parents=True, exist_ok=True)
-            self._lock = open(folder / _LOCK, "ab")  # noqa: SIM115
-        except OSError as error:
-            raise BadInput(f"cannot keep runs in {folder}: {error}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise BadInput(f"another process adds to the runs in {folder}") from None
+        self._lock = hold(folder, _LOCK, "runs")
+        self.runs.mkdir(exist_ok=True)
         self.done = self._recover()
 
     def _recover(self) -> set[Run]:
@@ -110,12 +97,7 @@ class Runs:
     def __enter__(self) -> Runs:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -145,6 +127,7 @@ def summarise(
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """By experiment and setting: runs, and mean, sd, least and greatest of each measure."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyspark.sql import functions as F
 
     wanted = [
@@ -158,8 +141,7 @@ def summarise(
         for setting in experiment.settings
     ]
     rows = (
-        spark.read.schema(_COLUMNS)
-        .parquet(str(runs))
+        spark.createDataFrame(pq.read_table(runs))  # read here: executors need not see the folder
         .where(F.col("quick") == quick)
         .join(
             F.broadcast(spark.createDataFrame(pa.Table.from_pylist(wanted))),

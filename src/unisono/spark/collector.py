@@ -17,7 +17,7 @@ import msgspec
 
 from unisono.errors import EnvironmentLacks
 from unisono.journal.journal import written
-from unisono.net.collect import COLLECTING, Wish
+from unisono.net.collect import Wish, collector
 
 LOG = "collector.log"
 BEGIN_S = 60.0
@@ -27,12 +27,12 @@ _LOOK_S = 0.05
 def ensure(wish: Wish) -> None:
     """Return once somebody has subscribed and writes the journal."""
     folder = Path(wish.folder)
-    if _collecting(folder):
+    if collector(folder) is not None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     process = _start(wish, folder)
     until = time.monotonic() + BEGIN_S
-    while not _collecting(folder):
+    while collector(folder) is None:
         if process.poll() is not None and not written(folder):
             raise EnvironmentLacks(f"nothing can be collected: {_last_words(folder)}")
         if time.monotonic() > until:
@@ -40,10 +40,6 @@ def ensure(wish: Wish) -> None:
                 f"nobody has subscribed within {BEGIN_S:g} s; see {folder / LOG}"
             )
         time.sleep(_LOOK_S)
-
-
-def _collecting(folder: Path) -> bool:
-    return (folder / COLLECTING).exists() and written(folder)
 
 
 def _start(wish: Wish, folder: Path) -> subprocess.Popen[bytes]:

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from unisono.core.limits import check_topic
 from unisono.core.predicate import parse
+from unisono.ens.base import public
 from unisono.errors import BadInput, Unsupported
 from unisono.net.collect import Wish
 from unisono.net.connect import connect
@@ -177,12 +178,6 @@ def _convert(given: Mapping[str, str], kind: type[Some], what: str) -> Some:
         for field in kind.__struct_fields__:
             text = text.replace(f"`$.{field}`", _spelt(field)).replace(f"`{field}`", _spelt(field))
         raise BadInput(f"options of {what}: {text}") from None
-
-
-def public(url: str) -> str:
-    """An address without the credentials in it."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def state_home() -> Path:

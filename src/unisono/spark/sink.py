@@ -38,7 +38,7 @@ from pyspark.sql.types import (
 from unisono.core.limits import Limits, check_attributes, check_payload, check_topic
 from unisono.core.predicate import Attributes
 from unisono.errors import BadInput
-from unisono.journal.readers import replace
+from unisono.files import replace
 from unisono.net.connect import connect
 from unisono.spark.options import SinkOptions
 

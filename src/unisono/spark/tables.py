@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from unisono.errors import BadInput
+from unisono.pipeline.locate import SUFFIXES, find_files
+from unisono.pipeline.read import no_table, trace_folder
 from unisono.spark.options import TableOptions
 from unisono.trace.schema import TABLES
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SQL = {"string": "string", "int64": "bigint"}
-_ENDINGS = (".parquet", ".csv", ".ndjson", ".jsonl", ".json")
 
 
 def schema(options: TableOptions) -> str:
@@ -39,16 +40,10 @@ class TableReader(DataSourceReader):
         self._folder = Path(options.path).absolute()
 
     def partitions(self) -> Sequence[InputPartition]:
-        trace = self._folder / "trace"
-        folder = trace if trace.is_dir() else self._folder
-        if not folder.is_dir():
-            raise BadInput(f"{folder}: no such folder")
-        files = [folder / f"{self._table}{ending}" for ending in _ENDINGS]
-        found = [path for path in files if path.is_file()]
-        parts = folder / self._table
-        found += sorted(path for path in parts.rglob("*") if path.suffix in _ENDINGS)
+        folder = trace_folder(self._folder)
+        found = find_files(folder, self._table)
         if not found:
-            raise BadInput(f"{folder}: no table {self._table}")
+            raise no_table(folder, self._table)
         return [Part(path) for path in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -77,13 +72,13 @@ def _rows(path: Path, table: str) -> Iterator[pa.RecordBatch]:
 
 def _batches(path: Path, wanted: pa.Schema) -> Iterator[Any]:
     kinds = {field.name: field.type for field in wanted}
-    if path.suffix == ".parquet":
+    if SUFFIXES[path.suffix] == "parquet":
         import pyarrow.parquet as pq
 
         file = pq.ParquetFile(path)
         names = [name for name in file.schema_arrow.names if name in kinds]
         yield from file.iter_batches(columns=names)
-    elif path.suffix == ".csv":
+    elif SUFFIXES[path.suffix] == "csv":
         from pyarrow import csv
 
         convert = csv.ConvertOptions(column_types=kinds, strings_can_be_null=True)
