@@ -1,0 +1,14 @@
+"""The overlay: a notification service of equals, without a broker (paper 004).
+
+Pure state machines; the simulator (`sim/mesh.py`) and the UDP runtime (`net/mesh.py`) drive the
+same ones.
+
+    node.py       one process of the mesh: puts the parts together
+    cluster.py    the processes of one domain: who lives, who coordinates (bully election)
+    pastry.py     the ring of clusters: who is nearest to a key, and the next hop to there
+    trees.py      who passes the events of a topic on to whom (Scribe), one tree per coordinator
+    diversity.py  which parents have ways that share the fewest devices
+    recent.py     what was heard lately: duplicates, gaps, and what others may have missed
+    messages.py   what they tell each other
+    options.py    how many trees, backups and leaves; how often they speak
+"""

@@ -1,0 +1,274 @@
+"""The processes of one domain: who is there, and which of them coordinate.
+
+The one that has been there longest leads: it lets others in, leaves out the silent, and tells
+everyone the new view. The first `trees` candidates of a view are its active coordinators, one per
+slot; the next ones their backups. When the leader falls silent, whoever notices asks all before it
+(bully election, the longer there the stronger); if none of them answers, it leads. Two parts of a
+domain that were cut off from each other are two clusters for a while: the younger gives in where
+they meet; if it cannot, it takes a site of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unisono.ens.scribe.messages import (
+    Beat,
+    Contact,
+    Election,
+    Enter,
+    Leave,
+    Member,
+    Message,
+    View,
+    Views,
+    Wait,
+    born,
+)
+from unisono.ens.scribe.options import Shape
+
+MEMBERS = 4096  # of one cluster: further ones are not let in
+
+Tell = Callable[[str, Message], None]
+
+
+class Cluster:
+    """One process's part in its cluster."""
+
+    def __init__(self, domain: str, me: Member, shape: Shape, tell: Tell) -> None:
+        self.domain = domain
+        self.me = me
+        self._shape = shape
+        self._tell = tell
+        self.view: View | None = None
+        self._heard: dict[str, int] = {}  # name -> when, by me
+        self._vouched: dict[str, int] = {}  # or by another coordinator
+        self._voting_since: int | None = None
+        self._told_to_wait: int | None = None
+        self._quiet_us = shape.silence * shape.beat_us
+
+    # Who is what.
+
+    @property
+    def joined(self) -> bool:
+        return self.view is not None
+
+    @property
+    def candidates(self) -> list[Member]:
+        members = self.view.members if self.view is not None else ()
+        return [member for member in members if member.candidate] or list(members)
+
+    @property
+    def leader(self) -> Member:
+        return self.candidates[0]
+
+    @property
+    def leads(self) -> bool:
+        return self.view is not None and self.leader.name == self.me.name
+
+    def active(self, slot: int) -> Member:
+        """The coordinator of a slot; with too few candidates one has several."""
+        candidates = self.candidates
+        return candidates[slot % min(self._shape.trees, len(candidates))]
+
+    @property
+    def actives(self) -> list[Member]:
+        return self.candidates[: self._shape.trees]
+
+    def backups(self, slot: int) -> list[Member]:
+        trees = self._shape.trees
+        return self.candidates[trees + slot :: trees][: self._shape.backups]
+
+    @property
+    def coordinators(self) -> list[Member]:
+        """The active ones and all backups."""
+        return self.candidates[: self._shape.trees * (1 + self._shape.backups)]
+
+    @property
+    def slots(self) -> list[int]:
+        """Those that this process is active in."""
+        if self.view is None:
+            return []
+        return [s for s in range(self._shape.trees) if self.active(s).name == self.me.name]
+
+    def contact(self, slot: int) -> Contact:
+        """How other sites reach the coordinator of this slot."""
+        assert self.view is not None
+        first = self.active(slot)
+        order = [first, *self.backups(slot), *self.actives]
+        addresses = tuple(dict.fromkeys(member.address for member in order))
+        return Contact(self.view.site, slot, self.view.number, addresses)
+
+    def member(self, name: str) -> Member | None:
+        if self.view is None:
+            return None
+        return next((member for member in self.view.members if member.name == name), None)
+
+    def lives(self, name: str, now: int) -> bool:
+        last = max(self._heard.get(name, 0), self._vouched.get(name, 0))
+        return now - last <= self._quiet_us
+
+    # Life.
+
+    def found(self, now: int) -> None:
+        """Be a cluster of one."""
+        self._become(View(self.domain, now // 1000 << 20, (self.me,)), now)
+
+    def rename(self, site: str, now: int) -> None:
+        """The same cluster at another place in the rings."""
+        assert self.view is not None
+        self.view = View(site, self.view.number, self.view.members)
+        self._announce(self.view.members, now)
+
+    def enter(self, member: Member, now: int) -> None:
+        """Somebody wants to be let in."""
+        view = self.view
+        if view is None:
+            return
+        if not self.leads:
+            self._tell(self.leader.address, Enter(self.domain, member))
+            return
+        self._heard[member.name] = now
+        others = tuple(m for m in view.members if m.address != member.address)
+        known = self.member(member.name)
+        if known is not None or len(others) >= MEMBERS:
+            self._tell(member.address, Views(view))
+            return
+        self._announce((*others, member), now)
+
+    def leave(self) -> None:
+        """Say so; whoever leads next hears it, too."""
+        if self.view is not None:
+            for member in self.coordinators:
+                if member.name != self.me.name:
+                    self._tell(member.address, Leave(self.me.name))
+
+    def left(self, name: str, now: int) -> None:
+        view = self.view
+        if view is None or self.member(name) is None or name == self.me.name:
+            return
+        gone = self.leader.name == name
+        self._heard.pop(name, None)
+        self._vouched.pop(name, None)
+        next_in_line = gone and self.candidates[1:2] == [self.me]
+        if self.leads or next_in_line:
+            rest = (m for m in view.members if m.name not in (name, self.me.name))
+            self._announce((self.me, *rest), now)
+
+    def _announce(self, members: tuple[Member, ...], now: int) -> None:
+        assert self.view is not None
+        before = self.view.members
+        self._become(View(self.view.site, self.view.number + 1, members), now)
+        for member in {m.name: m for m in (*before, *members)}.values():
+            if member.name != self.me.name:
+                self._tell(member.address, Views(self.view))
+
+    def _become(self, view: View, now: int) -> None:
+        fresh = {m.name for m in view.members} - {
+            m.name for m in (self.view.members if self.view is not None else ())
+        }
+        self.view = view
+        self._voting_since = self._told_to_wait = None
+        self._heard = {m.name: self._heard.get(m.name, now) for m in view.members}
+        for name in fresh:
+            self._heard[name] = now
+        self._heard[view.members[0].name] = now
+        self._vouched = {n: at for n, at in self._vouched.items() if n in self._heard}
+
+    # What is heard.
+
+    def hear(self, name: str, now: int) -> None:
+        if name in self._heard:
+            self._heard[name] = now
+
+    def beat(self, beat: Beat, now: int) -> None:
+        """A sign of life of a process of this domain."""
+        view = self.view
+        if view is None:
+            return
+        self.hear(beat.name, now)
+        if beat.site != view.site:
+            return
+        for name in beat.heard:
+            if name in self._heard:
+                self._vouched[name] = now
+        sender = self.member(beat.name)
+        if sender is not None and beat.number != view.number and self.leads:
+            self._tell(sender.address, Views(view))
+
+    def views(self, view: View, now: int) -> None:
+        """Somebody's idea of the cluster."""
+        mine = self.view
+        if mine is not None and not self._newer(view, mine):
+            if self.leads and view.members[0].name != self.me.name:
+                self._tell(view.members[0].address, Views(mine))
+            return
+        led = self.leads
+        if any(member.name == self.me.name for member in view.members):
+            self._become(view, now)
+        else:
+            self._tell(view.members[0].address, Enter(self.domain, self.me))
+        if led and mine is not None:  # whoever followed me hears whom to follow now
+            for member in mine.members:
+                if member.name != self.me.name:
+                    self._tell(member.address, Views(view))
+
+    @staticmethod
+    def _newer(view: View, mine: View) -> bool:
+        if view.site != mine.site and view.members[0] != mine.members[0]:
+            return len(view.site) < len(mine.site)  # a part that was cut off gives in
+        if born(view.number) != born(mine.number):
+            return born(view.number) < born(mine.number)
+        theirs, ours = view.members[0].name, mine.members[0].name
+        return (view.number, ours) > (mine.number, theirs)
+
+    def election(self, message: Election, sender: str, now: int) -> None:
+        """Somebody after me thinks that the leader is gone."""
+        view = self.view
+        if view is None or message.site != view.site:
+            return
+        self.hear(message.name, now)
+        if self.leads:
+            self._tell(sender, Views(view))
+            return
+        self._tell(sender, Wait(view.site, view.number))
+        if self.me.candidate and not self.lives(self.leader.name, now):
+            self._vote(now)
+
+    def wait(self, message: Wait, now: int) -> None:
+        if self.view is not None and message.site == self.view.site:
+            self._told_to_wait = now
+
+    def tick(self, now: int) -> None:
+        """Once a beat: who is silent?"""
+        view = self.view
+        if view is None:
+            return
+        self._heard[self.me.name] = now
+        if self.leads:
+            alive = tuple(m for m in view.members if self.lives(m.name, now))
+            if len(alive) < len(view.members):
+                self._announce(alive, now)
+            return
+        if self.lives(self.leader.name, now):
+            self._voting_since = self._told_to_wait = None
+        elif self.me in self.candidates:
+            self._vote(now)
+
+    def _vote(self, now: int) -> None:
+        assert self.view is not None
+        if self._told_to_wait is not None and now - self._told_to_wait <= self._quiet_us:
+            return
+        if self._voting_since is None or self._told_to_wait is not None:
+            self._voting_since, self._told_to_wait = now, None
+            for member in self._before_me():
+                self._tell(member.address, Election(self.view.site, self.view.number, self.me.name))
+        elif now - self._voting_since >= 2 * self._shape.beat_us:
+            silent = {member.name for member in self._before_me()}
+            # They did not answer: this process leads. It is the first in line from now on.
+            rest = [m for m in self.view.members if m.name not in silent and m != self.me]
+            self._announce((self.me, *rest), now)
+
+    def _before_me(self) -> list[Member]:
+        candidates = self.candidates
+        return candidates[: candidates.index(self.me)]

@@ -1,0 +1,552 @@
+"""One process of the mesh: an event service by itself, driven from outside.
+
+It belongs to the cluster of its domain, coordinates slots of it if the cluster wants so, and
+delivers what its application subscribes to, once. Drivers call `start`, `receive`, `tick`,
+`publish`, `subscribe`, `unsubscribe` and `leave` with the time, and carry out what these return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+
+from unisono.core.effects import Arrive, Done, Effect
+from unisono.ens.scribe import messages as m
+from unisono.ens.scribe.cluster import Cluster
+from unisono.ens.scribe.diversity import choose
+from unisono.ens.scribe.messages import Contact, Item, Member, Message, View, born
+from unisono.ens.scribe.options import Shape
+from unisono.ens.scribe.recent import Recent
+from unisono.ens.scribe.site import Site, as_offer, ring_key
+
+_BATCH_BYTES = 1 << 18  # of events that were asked for, in one message
+_CONTACTS = 64  # of other sites that a process remembers, by which it could enter the ring
+
+
+class Tell(Effect, frozen=True):
+    """Send a message to a process."""
+
+    to: str
+    message: Message
+
+
+class Mesh:
+    """A process of the mesh, without I/O."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        domain: str,
+        shape: Shape,
+        rng: Random,
+        seeds: Iterable[str] = (),
+        candidate: bool = True,
+        way: Callable[[str], frozenset[str]] = lambda address: frozenset(),
+    ) -> None:
+        self.name = name
+        self.shape = shape
+        self.way = way
+        self.now = 0
+        self.recent = Recent(shape.keep_us)
+        self._me = Member(name, address, candidate)
+        self._address = address
+        self._rng = rng
+        self.seeds = [seed for seed in seeds if seed != address]
+        self.cluster = Cluster(domain, self._me, shape, self.tell)
+        self.sites: dict[int, Site] = {}
+        self._out: list[Effect] = []
+        self._loop: list[Message] = []  # what this process tells itself
+        self._view: View | None = None
+        self._contacts: dict[str, Contact] = {}  # by site
+        self._ticks = 0
+        self._rival_ticks = 0
+        self._numbers: dict[str, int] = {}  # by topic, the last one published
+        self.subscribed: set[str] = set()
+        self._version = 0
+        self._tickets: list[tuple[int, str, int]] = []  # version, ticket, since
+        self._ready: dict[int, int] = {}  # slot -> version
+        self._interests: dict[str, tuple[int, frozenset[str]]] = {}
+        self._wanting: dict[str, set[str]] = {}  # topic -> names
+        self._unready: dict[tuple[str, int], tuple[int, set[str]]] = {}
+        self._surveys: dict[str, dict[int, tuple[m.Offered, ...]]] = {}
+        self._survey_since: dict[str, int] = {}
+
+    # What the driver asks for.
+
+    def start(self, now: int) -> list[Effect]:
+        self.now = now
+        if not self.seeds:
+            self.cluster.found(now)
+        else:
+            self._seek()
+        return self._done()
+
+    def receive(self, sender: str, message: Message, now: int) -> list[Effect]:
+        self.now = now
+        self._handle(sender, message)
+        return self._done()
+
+    def tick(self, now: int) -> list[Effect]:
+        """To be called every `shape.beat_us`."""
+        self.now = now
+        self._ticks += 1
+        cluster = self.cluster
+        if not cluster.joined:
+            self._seek()
+            return self._done()
+        cluster.tick(now)
+        self._look_at_view()
+        self._beat()
+        for site in list(self.sites.values()):
+            site.tick(now)
+        self._decide()
+        self._ask_for_missing()
+        self.recent.tidy(now)
+        self._stay_together()
+        self._answer_tickets()
+        return self._done()
+
+    def publish(self, topic: str, frame: bytes, now: int) -> list[Effect]:
+        self.now = now
+        number = self._numbers.get(topic, 0) + 1
+        self._numbers[topic] = number
+        item = Item(topic, self.name, number, frame)
+        self.spread(item, now)
+        for slot in range(self.shape.trees):
+            self.tell(self.cluster.active(slot).address, m.Publish(slot, item))
+        return self._done()
+
+    def subscribe(self, topic: str, ticket: str, now: int) -> list[Effect]:
+        """Done(ticket) when events of the topic arrive here."""
+        self.now = now
+        if topic not in self.subscribed:
+            self.subscribed.add(topic)
+            self._version += 1
+            self._tell_interest(self.cluster.coordinators)
+        self._tickets.append((self._version, ticket, now))
+        self._answer_tickets()
+        return self._done()
+
+    def unsubscribe(self, topic: str, now: int) -> list[Effect]:
+        self.now = now
+        if topic in self.subscribed:
+            self.subscribed.discard(topic)
+            self._version += 1
+            self._tell_interest(self.cluster.coordinators)
+        return self._done()
+
+    def leave(self, now: int) -> list[Effect]:
+        """Last words."""
+        self.now = now
+        self.cluster.leave()
+        if self.cluster.view is not None and len(self.cluster.view.members) == 1:
+            for site in self.sites.values():
+                site.leave()
+        return self._done()
+
+    def _done(self) -> list[Effect]:
+        while self._loop:
+            self._handle(self._address, self._loop.pop(0))
+        self._look_at_view()
+        while self._loop:
+            self._handle(self._address, self._loop.pop(0))
+        out, self._out = self._out, []
+        return out
+
+    def tell(self, to: str, message: Message) -> None:
+        if to == self._address:
+            self._loop.append(message)
+        else:
+            self._out.append(Tell(to, message))
+
+    # Finding the cluster.
+
+    def _seek(self) -> None:
+        """Ask those that are known where the cluster of this domain is."""
+        known = [address for c in self._contacts.values() for address in c.addresses[:1]]
+        me = self.cluster.contact(0) if self.cluster.joined else None
+        for address in [*self.seeds, *known][:8]:
+            self.tell(address, m.Who(self.cluster.domain, self._address, me))
+
+    def _who(self, who: m.Who) -> None:
+        cluster = self.cluster
+        if who.me is not None:
+            self._meet((who.me,))
+        if cluster.view is None:
+            return
+        if cluster.view.site == who.domain:
+            self.tell(who.asker, m.Found(who.domain, cluster.contact(0), self._others()))
+        elif 0 in self.sites:
+            find = m.Find(0, ring_key(who.domain), None, who.asker, who.domain)
+            self.sites[0].find(find, self.now)
+        else:
+            self.tell(cluster.active(0).address, who)
+
+    def _found(self, found: m.Found) -> None:
+        self._meet(found.others)
+        cluster = self.cluster
+        if found.domain != cluster.domain:
+            return
+        home = found.home
+        if home is not None:
+            if cluster.view is None or home.site != cluster.view.site:
+                for address in home.addresses[:2]:
+                    self.tell(address, m.Enter(cluster.domain, self._me))
+        elif cluster.view is not None:
+            if cluster.leads and cluster.view.site != cluster.domain:
+                cluster.rename(cluster.domain, self.now)  # the others are gone
+        elif self._me.candidate:
+            cluster.found(self.now)
+        elif found.others:  # a guest: it joins whoever is there
+            cluster.domain = min(found.others, key=lambda contact: contact.site).site
+
+    def _meet(self, contacts: tuple[Contact, ...]) -> None:
+        self._remember(contacts)
+        for contact in contacts:
+            if self._view is not None and contact.site == self._view.site:
+                self.rival(contact)
+        for site in self.sites.values():
+            site.meet(contacts, self.now)
+
+    def _remember(self, contacts: Iterable[Contact]) -> None:
+        for contact in contacts:
+            known = self._contacts.pop(contact.site, None)
+            newer = known is None or contact.version >= known.version
+            self._contacts[contact.site] = contact if newer else known  # type: ignore[assignment]
+            if len(self._contacts) > _CONTACTS:
+                del self._contacts[next(iter(self._contacts))]
+
+    def _others(self) -> tuple[Contact, ...]:
+        found = {c.site: c for site in self.sites.values() for c in site.ring.leaves}
+        return tuple({**self._contacts, **found}.values())[:8]
+
+    def rival(self, contact: Contact) -> None:
+        """Somebody else claims to be this site."""
+        view = self.cluster.view
+        assert view is not None
+        mine = {member.address for member in view.members}
+        if contact.addresses[0] in mine:
+            return
+        ours = (born(view.number), -view.number, self.cluster.leader.address)
+        if (born(contact.version), -contact.version, contact.addresses[0]) > ours:
+            return  # it will give in
+        if self.cluster.leads:
+            self._rival_ticks += 1
+            for address in contact.addresses[:2]:
+                self.tell(address, m.Enter(self.cluster.domain, self._me))
+            if self._rival_ticks > 2 * self.shape.silence:  # it cannot be reached
+                self._rival_ticks = 0
+                self.cluster.rename(f"{self.cluster.domain}~{self.name}", self.now)
+        else:
+            self.tell(self.cluster.leader.address, m.Known(contact.slot, (contact,)))
+
+    def _stay_together(self) -> None:
+        """Now and then: do the seeds know others? Is there a way back to the rest of the domain?"""
+        every = 4 * self.shape.silence
+        if self.sites and self._rng.randrange(every) == 0:
+            self._seek()
+        if self._ticks % self.shape.silence == 0:
+            for slot, site in self.sites.items():
+                leaves = tuple(site.ring.leaves)
+                for backup in self.cluster.backups(slot):
+                    if leaves:
+                        self.tell(backup.address, m.Known(slot, leaves))
+
+    # The cluster has changed.
+
+    def contact(self, slot: int) -> Contact:
+        return self.cluster.contact(slot)
+
+    def _look_at_view(self) -> None:
+        view = self.cluster.view
+        if view is self._view or view is None:
+            return
+        before, self._view = self._view, view
+        self._rival_ticks = 0
+        moved = before is not None and before.site != view.site
+        slots = self.cluster.slots
+        if moved:
+            for site in self.sites.values():
+                site.leave()
+        for slot in [s for s in self.sites if moved or s not in slots]:
+            self._remember(self.sites[slot].ring.leaves)
+            del self.sites[slot]
+            self._unready = {k: v for k, v in self._unready.items() if k[1] != slot}
+        names = {member.name for member in view.members}
+        for name in [name for name in self._interests if name not in names]:
+            self._set_interest(name, 0, frozenset())
+            del self._interests[name]
+        for slot in slots:
+            if slot not in self.sites:
+                self._open_site(slot, view)
+        self._tell_interest(self.cluster.coordinators)
+
+    def _open_site(self, slot: int, view: View) -> None:
+        site = self.sites[slot] = Site(slot, view.site, self.shape, self, self.now)
+        site.join([c for c in self._others() if c.site != view.site], self.now)
+        for topic in self._wanting:
+            site.trees.want(topic, self.now)
+        for name, (version, topics) in self._interests.items():
+            self._await_ready(name, slot, version, set(topics))
+
+    def _beat(self) -> None:
+        cluster = self.cluster
+        view = cluster.view
+        assert view is not None
+        heard = tuple(x.name for x in view.members if cluster.lives(x.name, self.now))
+        coordinators = {member.name for member in cluster.coordinators}
+        for member in view.members:
+            if member.name == self.name:
+                continue
+            if self.sites:
+                _, topics = self._interests.get(member.name, (0, frozenset()))
+                heads = tuple(self.recent.heads(topics, self.now)) if topics else ()
+                known = heard if member == cluster.leader else ()
+                beat = m.Beat(self.name, view.site, view.number, self._version, known, heads)
+            elif member.name in coordinators or not cluster.lives(cluster.leader.name, self.now):
+                beat = m.Beat(self.name, view.site, view.number, self._version)
+            else:
+                continue
+            self.tell(member.address, beat)
+
+    # Interest.
+
+    def _tell_interest(self, coordinators: Iterable[Member]) -> None:
+        for member in coordinators:
+            self._tell_interest_to(member.address)
+
+    def _tell_interest_to(self, address: str) -> None:
+        self.tell(address, m.Interest(self.name, self._version, tuple(sorted(self.subscribed))))
+
+    def _interest(self, interest: m.Interest) -> None:
+        if self.cluster.member(interest.name) is None:
+            return
+        version, _ = self._interests.get(interest.name, (-1, None))
+        if interest.version < version:
+            return
+        topics = frozenset(interest.topics)
+        self._set_interest(interest.name, interest.version, topics)
+        for slot in self.sites:
+            self._await_ready(interest.name, slot, interest.version, set(topics))
+
+    def _set_interest(self, name: str, version: int, topics: frozenset[str]) -> None:
+        _, before = self._interests.get(name, (0, frozenset()))
+        self._interests[name] = (version, topics)
+        for topic in topics - before:
+            names = self._wanting.setdefault(topic, set())
+            names.add(name)
+            for site in self.sites.values():
+                site.trees.want(topic, self.now)
+        for topic in before - topics:
+            names = self._wanting[topic]
+            names.discard(name)
+            if not names:
+                del self._wanting[topic]
+                for site in self.sites.values():
+                    site.trees.unwant(topic)
+
+    def _await_ready(self, name: str, slot: int, version: int, topics: set[str]) -> None:
+        trees = self.sites[slot].trees
+        waiting = {t for t in topics if (tree := trees.get(t)) is None or not tree.ready}
+        self._unready[name, slot] = (version, waiting)
+        if not waiting:
+            self._say_ready(name, slot)
+
+    def tree_ready(self, slot: int, topic: str) -> None:
+        for name in self._wanting.get(topic, ()):
+            waiting = self._unready.get((name, slot))
+            if waiting is not None:
+                waiting[1].discard(topic)
+                if not waiting[1]:
+                    self._say_ready(name, slot)
+
+    def _say_ready(self, name: str, slot: int) -> None:
+        version, _ = self._unready.pop((name, slot))
+        member = self.cluster.member(name)
+        if member is not None:
+            _, topics = self._interests[name]
+            heads = tuple(self.recent.heads(topics, self.now))
+            self.tell(member.address, m.Ready(slot, version, heads))
+
+    def _is_ready(self, ready: m.Ready) -> None:
+        self.recent.begin(head for head in ready.heads if head[0] in self.subscribed)
+        self._ready[ready.slot] = max(self._ready.get(ready.slot, 0), ready.version)
+        self._answer_tickets()
+
+    def _answer_tickets(self) -> None:
+        """A subscription is effective when all trees bring its events; one is enough after a
+        while."""
+        if not self._tickets:
+            return
+        patience = 2 * self.shape.silence * self.shape.beat_us
+        versions = [self._ready.get(slot, -1) for slot in range(self.shape.trees)]
+        waiting = []
+        for version, ticket, since in self._tickets:
+            enough = max(versions) if self.now - since > patience else min(versions)
+            if enough >= version:
+                self._out.append(Done(ticket))
+            else:
+                waiting.append((version, ticket, since))
+        self._tickets = waiting
+
+    # Events.
+
+    def spread(self, item: Item, now: int) -> bool:
+        """An event has come: to the application, to the members that want it, down the trees."""
+        if not self.recent.add(item, now):
+            return False
+        if item.topic in self.subscribed:
+            self._out.append(Arrive(item.topic, item.frame))
+        if self.sites:
+            wanting = self._wanting.get(item.topic)
+            if wanting:
+                cast = m.Cast(next(iter(self.sites)), item)
+                partners = {member.name for member in self.cluster.actives}
+                for name in wanting | partners:
+                    if name not in (self.name, item.source):
+                        member = self.cluster.member(name)
+                        if member is not None:
+                            self.tell(member.address, cast)
+            for site in self.sites.values():
+                site.pass_down(item, now)
+        return True
+
+    def _ask_for_missing(self) -> None:
+        if not self.shape.recover:
+            return
+        asks: dict[str, list[m.Numbers]] = {}
+        for missing in self.recent.missing(self.now - self.shape.keep_us):
+            topic = missing[0]
+            whom = [x.address for x in self.cluster.actives if x.name != self.name]
+            for site in self.sites.values():
+                parent = site.whom_to_ask(topic)
+                if parent is not None:
+                    whom.append(parent.addresses[0])
+            if whom and (topic in self.subscribed or self.sites):
+                asks.setdefault(whom[self._ticks % len(whom)], []).append(missing)
+        for address, numbers in asks.items():
+            self.tell(address, m.Fetch(tuple(numbers)))
+
+    # Which parents: for all trees together, at the leader.
+
+    def tell_leader(self, offers: m.Offers) -> None:
+        self.tell(self.cluster.leader.address, offers)
+
+    def _offers(self, offers: m.Offers) -> None:
+        self._survey_since.setdefault(offers.topic, self.now)
+        self._surveys.setdefault(offers.topic, {})[offers.slot] = offers.offers
+
+    def _decide(self) -> None:
+        for topic, since in list(self._survey_since.items()):
+            slots = self._surveys[topic]
+            if len(slots) < self.shape.trees and self.now - since < 2 * self.shape.beat_us:
+                continue
+            del self._survey_since[topic], self._surveys[topic]
+            numbers = sorted(slots)
+            taken = choose([[as_offer(offer) for offer in slots[slot]] for slot in numbers])
+            for slot, offer in zip(numbers, taken, strict=True):
+                parent = next(o.parent for o in slots[slot] if o.parent.site == offer.site)
+                self.tell(self.cluster.active(slot).address, m.Take(slot, topic, parent))
+
+    # Messages.
+
+    def _handle(self, sender: str, message: Message) -> None:
+        at_site = _AT_SITE.get(type(message))
+        if at_site is None:
+            _HERE[type(message)](self, sender, message)
+            return
+        slot: int = message.slot  # type: ignore[attr-defined]
+        site = self.sites.get(slot)
+        if site is not None:
+            at_site(site, message, self.now)
+        elif self.cluster.joined and 0 <= slot < self.shape.trees:
+            active = self.cluster.active(slot)  # it moved; the sender will hear of it
+            if active.address not in (sender, self._address):
+                self.tell(active.address, message)
+
+    def _hear_of(self, known: m.Known) -> None:
+        site = self.sites.get(known.slot)
+        if site is not None:
+            site.hear_of(known.contacts, self.now)
+        else:
+            self._remember(known.contacts)
+
+    def _heard_beat(self, sender: str, beat: m.Beat) -> None:
+        self.cluster.beat(beat, self.now)
+        for topic, source, number in beat.heads:
+            if topic in self.subscribed:
+                self.recent.told(topic, source, number, self.now)
+        known, _ = self._interests.get(beat.name, (0, None))
+        if beat.interest > known and self._me in self.cluster.coordinators:
+            self.tell(sender, m.AskInterest())
+
+    def _publish(self, publish: m.Publish) -> None:
+        self.spread(publish.item, self.now)
+        site = self.sites.get(publish.slot)
+        if site is not None:
+            site.up(publish.item, self.now)
+        elif self.cluster.joined and 0 <= publish.slot < self.shape.trees:
+            self.tell(self.cluster.active(publish.slot).address, publish)
+
+    def _fetch(self, sender: str, fetch: m.Fetch) -> None:
+        batch: list[Item] = []
+        size = 0
+        for item in self.recent.get(fetch.numbers):
+            batch.append(item)
+            size += len(item.frame)
+            if size > _BATCH_BYTES:
+                self.tell(sender, m.Fetched(tuple(batch)))
+                batch, size = [], 0
+        if batch:
+            self.tell(sender, m.Fetched(tuple(batch)))
+
+    def _fetched(self, fetched: m.Fetched) -> None:
+        for item in fetched.items:
+            self.spread(item, self.now)
+
+
+# Messages to whoever is active in their slot.
+_AT_SITE: dict[type[Message], Callable[[Site, Any, int], None]] = {
+    m.Ping: Site.ping,
+    m.Pong: Site.pong,
+    m.Find: Site.find,
+    m.AskKnown: Site.ask_known,
+    m.Graft: lambda site, graft, now: site.at(now).trees.graft(graft, now),
+    m.Adopt: Site.adopt,
+    m.Refuse: lambda site, refuse, now: site.at(now).trees.refuse(refuse),
+    m.Prune: lambda site, prune, now: site.at(now).trees.prune(prune.topic, prune.site),
+    m.Path: lambda site, path, now: site.at(now).trees.path(path, now),
+    m.AskTopics: lambda site, ask, now: site.at(now).topics(ask),
+    m.Topics: lambda site, topics, now: site.at(now).trees.topics(topics, now),
+    m.AskPaths: lambda site, ask, now: site.at(now).trees.paths(ask),
+    m.Probe: Site.probe,
+    m.Offered: lambda site, offered, now: site.at(now).offered(offered),
+    m.Take: lambda site, take, now: site.at(now).trees.switch(take.topic, take.parent),
+    m.Up: Site.take_up,
+    m.Took: Site.took,
+    m.Down: Site.came_down,
+    m.Have: Site.have,
+}
+# Messages to this process.
+_HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
+    m.Who: lambda mesh, sender, who: mesh._who(who),
+    m.Found: lambda mesh, sender, found: mesh._found(found),
+    m.Enter: lambda mesh, sender, enter: mesh.cluster.enter(enter.member, mesh.now),
+    m.Views: lambda mesh, sender, views: mesh.cluster.views(views.view, mesh.now),
+    m.Beat: lambda mesh, sender, beat: mesh._heard_beat(sender, beat),
+    m.Election: lambda mesh, sender, vote: mesh.cluster.election(vote, sender, mesh.now),
+    m.Wait: lambda mesh, sender, wait: mesh.cluster.wait(wait, mesh.now),
+    m.Leave: lambda mesh, sender, leave: mesh.cluster.left(leave.name, mesh.now),
+    m.Interest: lambda mesh, sender, interest: mesh._interest(interest),
+    m.AskInterest: lambda mesh, sender, ask: mesh._tell_interest_to(sender),
+    m.Ready: lambda mesh, sender, ready: mesh._is_ready(ready),
+    m.Known: lambda mesh, sender, known: mesh._hear_of(known),
+    m.Offers: lambda mesh, sender, offers: mesh._offers(offers),
+    m.Publish: lambda mesh, sender, publish: mesh._publish(publish),
+    m.Cast: lambda mesh, sender, cast: mesh.spread(cast.item, mesh.now),
+    m.Fetch: lambda mesh, sender, fetch: mesh._fetch(sender, fetch),
+    m.Fetched: lambda mesh, sender, fetched: mesh._fetched(fetched),
+}
+assert {*_AT_SITE, *_HERE} == {*m.MESSAGES}, "every message has a handler"

@@ -1,0 +1,28 @@
+"""The shape of a mesh. All its processes must agree on the number of trees."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from unisono.core.limits import check_fields
+
+SECOND = 1_000_000
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of everything."""
+
+    trees: Annotated[int, Meta(ge=1, le=8)] = 2  # p: coordinators active at once, one tree each
+    backups: Annotated[int, Meta(ge=0, le=8)] = 1  # k: of each active coordinator
+    leaves: Annotated[int, Meta(ge=1, le=64)] = 8  # of the leaf set, on either side
+    beat_us: Annotated[int, Meta(ge=1000)] = SECOND // 2  # between signs of life
+    silence: Annotated[int, Meta(ge=2, le=1000)] = 4  # beats without a word: it is gone
+    keep_us: Annotated[int, Meta(ge=1000)] = 30 * SECOND  # events are kept so long for others
+    diverse: bool = True  # parents by the paths to them; False: whom the route meets first
+    recover: bool = True  # what was missed is asked for; False: plain Scribe
+
+    def __post_init__(self) -> None:
+        check_fields(self)

@@ -1,0 +1,155 @@
+"""What a process has heard lately: what is a duplicate, what is missing, what others may want.
+
+Every process numbers what it publishes on a topic. Of each topic and source the numbers heard are
+remembered, and the events themselves are kept, for `keep_us`; a gap below the highest number, or a
+higher number that somebody else has, is something missed. What lies further back is given up.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+
+from unisono.ens.scribe.messages import Head, Item, Numbers
+
+ITEMS = 1 << 15  # kept for others: the oldest goes
+BYTES = 64 << 20
+STREAMS = 1 << 15  # topics and sources: the one that was silent longest is forgotten
+GAP = 1024  # missing numbers of one stream that are asked for; what lies before is given up
+_BEFORE = 64  # of a stream heard for the first time, so many earlier ones were missed at most
+_HEADS = 256  # streams named in a sign of life, the most recent
+
+Key = tuple[str, str]
+
+
+class _Stream:
+    """The numbers heard of one topic and source."""
+
+    __slots__ = ("asked", "heard", "high", "last_us", "low")
+
+    def __init__(self, first: int) -> None:
+        self.low = max(0, first - 1 - _BEFORE)  # nothing up to here is new
+        self.high = first - 1
+        self.heard: dict[int, int] = {}  # number -> when
+        self.asked = 0  # what is missing up to here was noted a beat ago
+        self.last_us = 0
+
+
+class Recent:
+    """The events that came by."""
+
+    def __init__(self, keep_us: int) -> None:
+        self._keep_us = keep_us
+        self._streams: OrderedDict[Key, _Stream] = OrderedDict()
+        self._items: dict[tuple[str, str, int], Item] = {}
+        self._order: deque[tuple[int, Item]] = deque()
+        self._bytes = 0
+        self.given_up = 0  # numbers that were missed for good
+
+    def add(self, item: Item, now: int) -> bool:
+        """Whether it is new; then it is kept."""
+        key = (item.topic, item.source)
+        number = item.number
+        stream = self._stream(key, number)
+        if number <= stream.low or number in stream.heard:
+            return False
+        stream.heard[number] = now
+        stream.last_us = now
+        self._streams.move_to_end(key)
+        stream.high = max(stream.high, number)
+        while stream.low + 1 in stream.heard:
+            stream.low += 1
+            del stream.heard[stream.low]
+        self._items[(*key, number)] = item
+        self._order.append((now, item))
+        self._bytes += len(item.frame)
+        while self._bytes > BYTES or len(self._order) > ITEMS:
+            self._drop()
+        return True
+
+    def _stream(self, key: Key, number: int) -> _Stream:
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = _Stream(number)
+            if len(self._streams) > STREAMS:
+                self._streams.popitem(last=False)
+        return stream
+
+    def heard(self, topic: str, source: str, number: int) -> bool:
+        """Whether this one has come, or is too old to matter."""
+        stream = self._streams.get((topic, source))
+        return stream is not None and (number <= stream.low or number in stream.heard)
+
+    def follows(self, topic: str, source: str) -> bool:
+        return (topic, source) in self._streams
+
+    def get(self, numbers: Iterable[Numbers]) -> list[Item]:
+        """Those of them that are kept."""
+        found = (
+            self._items.get((topic, source, number))
+            for topic, source, several in numbers
+            for number in several
+        )
+        return [item for item in found if item is not None]
+
+    def heads(self, topics: Iterable[str] | None, now: int) -> list[Head]:
+        """The last numbers of the streams that were heard lately, of these topics."""
+        wanted = None if topics is None else set(topics)
+        found: list[Head] = []
+        for (topic, source), stream in reversed(self._streams.items()):
+            if stream.last_us < now - self._keep_us or len(found) >= _HEADS:
+                break
+            if wanted is None or topic in wanted:
+                found.append((topic, source, stream.high))
+        return found
+
+    def told(self, topic: str, source: str, number: int, now: int) -> None:
+        """Somebody has heard this one."""
+        stream = self._stream((topic, source), number)
+        stream.last_us = now
+        stream.high = max(stream.high, number)
+
+    def begin(self, heads: Iterable[Head]) -> None:
+        """What was published up to here is of no interest: it came before the subscription."""
+        for topic, source, number in heads:
+            if (topic, source) not in self._streams:
+                stream = self._stream((topic, source), number)
+                stream.low = stream.high = number
+
+    def missing(self, older_than_us: int) -> list[Numbers]:
+        """What has not come though later ones have, or though others have it.
+
+        Called once a beat: what was not missing before is only noted, so that it has time to come.
+        """
+        found: list[Numbers] = []
+        for (topic, source), stream in reversed(self._streams.items()):
+            if stream.last_us < older_than_us:
+                break
+            begin = max(stream.low + 1, stream.high - GAP + 1)
+            gaps = tuple(n for n in range(begin, stream.asked + 1) if n not in stream.heard)
+            stream.asked = stream.high
+            if gaps and stream.low < stream.high:
+                found.append((topic, source, gaps))
+        return found
+
+    def tidy(self, now: int) -> None:
+        """Let go what is too old."""
+        old = now - self._keep_us
+        while self._order and self._order[0][0] < old:
+            self._drop()
+        for stream in self._streams.values():
+            if stream.heard and stream.low < stream.high:
+                past = max((n for n, when in stream.heard.items() if when < old), default=None)
+                if past is not None and past > stream.low:
+                    gone = past - stream.low
+                    kept = {n: when for n, when in stream.heard.items() if n > past}
+                    self.given_up += gone - (len(stream.heard) - len(kept))
+                    stream.heard, stream.low = kept, past
+                    while stream.low + 1 in stream.heard:
+                        stream.low += 1
+                        del stream.heard[stream.low]
+
+    def _drop(self) -> None:
+        _, item = self._order.popleft()
+        self._items.pop((item.topic, item.source, item.number), None)
+        self._bytes -= len(item.frame)

@@ -1,0 +1,482 @@
+"""The coordinator of one slot: its site in the ring, its place in the trees, events up and down.
+
+It watches the sites next to it in the ring and in the trees: those that stay silent are tried at
+their other addresses, then they are gone. What a neighbour may have missed it is told; what was
+missed here is fetched, and a place in the trees is asked for anew (paper 004, 3.4).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from unisono.ens.scribe import messages as m
+from unisono.ens.scribe.diversity import Offer, added
+from unisono.ens.scribe.ids import group_id, site_id
+from unisono.ens.scribe.messages import Contact, Item, Message, Numbers
+from unisono.ens.scribe.options import Shape
+from unisono.ens.scribe.pastry import Ring, Seen
+from unisono.ens.scribe.recent import Recent
+from unisono.ens.scribe.trees import Trees
+
+UNDER_WAY = 1 << 14  # events that the root has not confirmed: the oldest is not sent again
+_CHECKED = 1 << 15  # events of which it is seen whether parents sent them, too
+
+
+class Process(Protocol):
+    """What a site needs of the process that it lives in."""
+
+    recent: Recent
+
+    def tell(self, to: str, message: Message) -> None: ...
+
+    def contact(self, slot: int) -> Contact: ...
+
+    def way(self, address: str) -> frozenset[str]: ...
+
+    def tree_ready(self, slot: int, topic: str) -> None: ...
+
+    def spread(self, item: Item, now: int) -> bool: ...
+
+    def rival(self, contact: Contact) -> None: ...
+
+    def tell_leader(self, offers: m.Offers) -> None: ...
+
+
+class Watched(Seen):
+    """A neighbouring site."""
+
+    __slots__ = ("heard_us",)
+
+    def __init__(self, contact: Contact, now: int) -> None:
+        super().__init__(contact)
+        self.heard_us = now
+
+
+class Site:
+    """One slot of a cluster, at its active coordinator."""
+
+    def __init__(self, slot: int, site: str, shape: Shape, process: Process, now: int) -> None:
+        self.slot = slot
+        self.site = site
+        self.now = now
+        self._shape = shape
+        self._process = process
+        self.ring = Ring(site, slot, shape.leaves)
+        self.trees = Trees(
+            self.ring,
+            lambda: process.contact(slot),
+            self.tell,
+            self._route,
+            lambda topic: tuple(process.recent.heads((topic,), self.now)),
+            process.recent.begin,
+            lambda topic: process.tree_ready(slot, topic),
+            2 * shape.beat_us,
+        )
+        self._watched: dict[str, Watched] = {}
+        self._used: dict[str, tuple[Contact, int]] = {}  # to route by, or as a root, and when
+        self._roots: OrderedDict[str, Contact] = OrderedDict()
+        self._under_way: OrderedDict[tuple[str, str, int], tuple[Item, int]] = OrderedDict()
+        self._from_parent: dict[tuple[str, str, int], None] = {}
+        self._to_check: deque[tuple[int, Item]] = deque()
+        self._offers: dict[str, tuple[int, list[m.Offered]]] = {}
+        self._ticks = 0
+
+    # Sending.
+
+    def tell(self, contact: Contact, message: Message) -> None:
+        self._process.tell(self._address(contact), message)
+
+    def _route(self, hop: Contact, message: Message) -> None:
+        """Send on; whoever is used to route by is watched for a while."""
+        self._used[hop.site] = (hop, self.now)
+        self.tell(hop, message)
+
+    def _address(self, contact: Contact) -> str:
+        """The active coordinator, or while it is silent one of the others, in turn."""
+        watched = self._watched.get(contact.site)
+        if watched is None or not self._silent(watched):
+            return contact.addresses[0]
+        return contact.addresses[self._ticks % len(contact.addresses)]
+
+    def _silent(self, watched: Watched) -> bool:
+        return self.now - watched.heard_us > self._shape.silence * self._shape.beat_us
+
+    def at(self, now: int) -> Site:
+        self.now = now
+        return self
+
+    # The ring.
+
+    def join(self, contacts: Iterable[Contact], now: int) -> None:
+        """Enter the ring through these."""
+        contacts = list(contacts)
+        self.meet(contacts, now)
+        for contact in contacts[:3]:
+            me = self._process.contact(self.slot)
+            self.tell(contact, m.Find(self.slot, self.ring.id, me, ""))
+
+    def meet(self, contacts: Iterable[Contact], now: int) -> None:
+        """Perhaps they are of use; they may be known for another slot."""
+        self.now = now
+        self.ring.hear_of(msgspec.structs.replace(c, slot=self.slot, version=0) for c in contacts)
+        self._ask()
+
+    def _ask(self) -> None:
+        for contact in self.ring.ask():
+            self._ping(contact)
+
+    def _ping(self, contact: Contact) -> None:
+        me = self._process.contact(self.slot)
+        below = self.trees.below(contact.site)
+        self.tell(contact, m.Ping(self.slot, contact.site, me, self.now, below))
+
+    def find(self, find: m.Find, now: int) -> None:
+        """On its way to the nearest; an asker that joins is told whom this site knows."""
+        self.now = now
+        asker = find.asker
+        hop = self.ring.next_hop(find.key)
+        if asker is not None:
+            if asker.site == self.site:
+                return
+            if hop is not None and hop.site == asker.site:
+                hop = None
+            known = (*self.ring.row_for(asker.site), self._process.contact(self.slot))
+            self._process.tell(asker.addresses[0], m.Known(self.slot, known))
+        if hop is not None and find.hops < 64:
+            self._route(hop, msgspec.structs.replace(find, hops=find.hops + 1))
+            return
+        if find.reply_to:
+            mine = self._process.contact(self.slot)
+            known_site = self.ring.known.get(find.domain)
+            home = mine if mine.site == find.domain else None
+            if home is None and known_site is not None:
+                home = known_site.contact
+            others = (mine, *self.ring.leaves)
+            self._process.tell(find.reply_to, m.Found(find.domain, home, others[:8]))
+
+    def hear_of(self, contacts: Iterable[Contact], now: int) -> None:
+        self.now = now
+        contacts = list(contacts)
+        self.ring.hear_of(contacts)
+        for contact in contacts:
+            self._see_rival(contact)
+        self._ask()
+
+    def _see_rival(self, contact: Contact) -> None:
+        if contact.site == self.site and contact.slot == self.slot:
+            self._process.rival(contact)
+
+    def ping(self, ping: m.Ping, now: int) -> None:
+        self.now = now
+        sender = ping.me.addresses[0]
+        if ping.site != self.site:
+            self._process.tell(sender, m.Pong(self.slot, self._process.contact(self.slot), now))
+            return
+        me = self._process.contact(self.slot)
+        self._heard(ping.me, None)
+        site = ping.me.site
+        known = self.ring.known.get(site)
+        other = known.contact if known is not None else ping.me
+        if other.addresses[0] != sender and other.version >= ping.me.version:
+            self._process.tell(sender, m.Known(self.slot, (other,)))  # two claim the same site
+            self._process.tell(other.addresses[0], m.Known(self.slot, (ping.me,)))
+        topics = [topic for topic, _ in self.trees.of_child(site)]
+        heads = self._process.recent.heads(topics, now) if topics else []
+        above = self.trees.above_them(site)
+        self._process.tell(sender, m.Pong(self.slot, me, ping.sent_us, above, tuple(heads)))
+        if ping.below != self.trees.below_us(site):
+            self._process.tell(sender, m.AskTopics(self.slot, self.site))
+
+    def pong(self, pong: m.Pong, now: int) -> None:
+        self.now = now
+        sender = pong.me.addresses[0]
+        self._heard(pong.me, max(0, now - pong.sent_us))
+        for topic, source, number in pong.heads:
+            if self.trees.get(topic) is not None:
+                self._process.recent.told(topic, source, number, now)
+        if pong.above != self.trees.above(pong.me.site):
+            self._process.tell(sender, m.AskPaths(self.slot, self.site))
+
+    def _heard(self, contact: Contact, rtt_us: int | None) -> None:
+        self._see_rival(contact)
+        if contact.site == self.site:
+            return
+        watched = self._watched.get(contact.site)
+        if watched is not None:
+            watched.heard_us = self.now
+            if watched.hear(contact):
+                self.trees.moved(contact)
+        if self.ring.hear(contact, rtt_us) and rtt_us is None:
+            self._ping(contact)  # it shall know us, and we how far it is
+
+    def spoke(self, site: str, now: int) -> None:
+        """Something came from this site."""
+        watched = self._watched.get(site)
+        if watched is not None:
+            watched.heard_us = now
+
+    def ask_known(self, ask: m.AskKnown, now: int) -> None:
+        self.now = now
+        known = tuple(self.ring.row_for(ask.me.site))
+        self._process.tell(ask.me.addresses[0], m.Known(self.slot, known))
+        self._heard(ask.me, None)
+
+    # Life.
+
+    def tick(self, now: int) -> None:
+        """Once a beat."""
+        self.now = now
+        self._ticks += 1
+        long_ago = now - 2 * self._shape.silence * self._shape.beat_us
+        self._used = {s: used for s, used in self._used.items() if used[1] > long_ago}
+        used = [contact for contact, _ in self._used.values()]
+        around = {c.site: c for c in (*self.ring.neighbours, *used)}
+        around.update(self.trees.around)
+        around.pop(self.site, None)
+        self._watched = {
+            site: self._watched.get(site) or Watched(contact, now)
+            for site, contact in around.items()
+        }
+        for site, watched in list(self._watched.items()):
+            if now - watched.heard_us > 2 * self._shape.silence * self._shape.beat_us:
+                self._gone(site)
+            elif self._silent(watched):
+                for address in watched.contact.addresses:
+                    self._process.tell(address, self._ping_of(watched.contact))
+            else:
+                self._ping(watched.contact)
+        self._ask()
+        self._look_around()
+        self.trees.tick(now)
+        self._send_again()
+        self._check()
+        self._survey()
+
+    def _ping_of(self, contact: Contact) -> m.Ping:
+        me = self._process.contact(self.slot)
+        return m.Ping(self.slot, contact.site, me, self.now, self.trees.below(contact.site))
+
+    def _look_around(self) -> None:
+        """Ask one site in turn whom it knows; the next ones on either side now and then."""
+        beside = self.ring.neighbours
+        other = self.ring.look_after()
+        if other is not None and other.site not in self._watched:
+            known = self.ring.known[other.site]
+            known.unanswered += 1
+            if known.unanswered > self._shape.silence:
+                self._gone(other.site)
+                return
+            self._ping(other)
+        if self._ticks % 2 == 0 and beside:
+            other = beside[self._ticks // 2 % len(beside)]
+        if other is not None:
+            self.tell(other, m.AskKnown(self.slot, self._process.contact(self.slot)))
+
+    def _gone(self, site: str) -> None:
+        self._watched.pop(site, None)
+        self.ring.forget(site)
+        for topic in [t for t, root in self._roots.items() if root.site == site]:
+            del self._roots[topic]
+        self.trees.lost(site, self.now)
+
+    def topics(self, ask: m.AskTopics) -> None:
+        """A parent asks what it is one for."""
+        parent = self.trees.around.get(ask.site)
+        if parent is not None:
+            topics = tuple(topic for topic, _ in self.trees.of_parent(ask.site))
+            self.tell(parent, m.Topics(self.slot, self._process.contact(self.slot), topics))
+
+    def leave(self) -> None:
+        """Say goodbye to parents and children: this process goes and nobody follows here."""
+        for topic, tree in self.trees.trees.items():
+            if tree.parent is not None:
+                self.tell(tree.parent, m.Prune(self.slot, topic, self.site))
+
+    # Events.
+
+    def up(self, item: Item, now: int) -> None:
+        """To the root of its topic, until that confirms it."""
+        self.now = now
+        if self.ring.next_hop(group_id(item.topic, self.slot)) is None:
+            return  # this is the root, and what came here has been passed down
+        self._under_way[item.topic, item.source, item.number] = (item, now)
+        if len(self._under_way) > UNDER_WAY:
+            self._under_way.popitem(last=False)
+        self._send_up(item)
+
+    def _send_up(self, item: Item) -> None:
+        hop = self._roots.get(item.topic) or self.ring.next_hop(group_id(item.topic, self.slot))
+        if hop is not None:
+            self._route(hop, m.Up(self.slot, item, self._process.contact(self.slot)))
+
+    def _send_again(self) -> None:
+        patience = 2 * self._shape.beat_us
+        for key, (item, sent_us) in list(self._under_way.items()):
+            if self.now - sent_us < patience:
+                continue
+            if self.now - sent_us > self._shape.keep_us or not self._shape.recover:
+                del self._under_way[key]
+            elif self._ticks % 2 == 0:
+                self._roots.pop(item.topic, None)
+                if self.ring.next_hop(group_id(item.topic, self.slot)) is None:
+                    del self._under_way[key]
+                    self._process.spread(item, self.now)
+                else:
+                    self._send_up(item)
+
+    def take_up(self, up: m.Up, now: int) -> None:
+        """For the root: this site, or one further on."""
+        self.now = now
+        topic = up.item.topic
+        hop = self.ring.next_hop(group_id(topic, self.slot))
+        if hop is not None and hop.site != up.origin.site:
+            self._route(hop, up)
+            return
+        self._process.spread(up.item, now)
+        me = self._process.contact(self.slot)
+        item = up.item
+        took = m.Took(self.slot, topic, item.source, item.number, me)
+        self._process.tell(up.origin.addresses[0], took)
+
+    def took(self, took: m.Took, now: int) -> None:
+        self.now = now
+        self._under_way.pop((took.topic, took.source, took.number), None)
+        self._roots[took.topic] = took.root
+        self._roots.move_to_end(took.topic)
+        if len(self._roots) > 1024:
+            self._roots.popitem(last=False)
+        self.spoke(took.root.site, now)
+
+    def pass_down(self, item: Item, now: int) -> None:
+        """To the children, of an event heard for the first time."""
+        self.now = now
+        tree = self.trees.get(item.topic)
+        if tree is None:
+            return
+        if tree.children:
+            down = m.Down(self.slot, self.site, item)
+            for child in tree.children.values():
+                self.tell(child, down)
+        if tree.parent is not None and self._shape.recover:
+            self._to_check.append((now, item))
+            if len(self._to_check) > _CHECKED:
+                self._to_check.popleft()
+
+    def came_down(self, down: m.Down, now: int) -> None:
+        """A parent has sent it."""
+        self.spoke(down.site, now)
+        item = down.item
+        tree = self.trees.get(item.topic)
+        if tree is not None and tree.parent is not None and tree.parent.site == down.site:
+            self._from_parent[item.topic, item.source, item.number] = None
+        self._process.spread(item, now)
+
+    # What was missed.
+
+    def _check(self) -> None:
+        """What came another way and not from the parent: it may not have it."""
+        due = self.now - 2 * self._shape.beat_us
+        have: dict[str, dict[tuple[str, str], list[int]]] = {}
+        while self._to_check and self._to_check[0][0] <= due:
+            at, item = self._to_check.popleft()
+            key = (item.topic, item.source, item.number)
+            if key in self._from_parent:
+                del self._from_parent[key]
+                continue
+            tree = self.trees.get(item.topic)
+            if tree is None or tree.parent is None or tree.since_us > at:
+                continue
+            streams = have.setdefault(tree.parent.site, {})
+            streams.setdefault((item.topic, item.source), []).append(item.number)
+        for site, streams in have.items():
+            numbers = tuple((t, s, tuple(several)) for (t, s), several in streams.items())
+            watched = self._watched.get(site)
+            if watched is not None:
+                me = self._process.contact(self.slot)
+                self.tell(watched.contact, m.Have(self.slot, me, numbers))
+        if len(self._from_parent) > 2 * _CHECKED:
+            self._from_parent.clear()
+
+    def have(self, have: m.Have, now: int) -> None:
+        """A child has something that this site did not send."""
+        self.now = now
+        missed: list[Numbers] = []
+        for topic, source, numbers in have.numbers:
+            if self.trees.get(topic) is None:
+                continue
+            lacking = tuple(n for n in numbers if not self._process.recent.heard(topic, source, n))
+            if lacking:
+                missed.append((topic, source, lacking))
+        if missed:
+            self._process.tell(have.me.addresses[0], m.Fetch(tuple(missed)))
+            for topic in {topic for topic, _, _ in missed}:
+                self.trees.again(topic, now)
+
+    def whom_to_ask(self, topic: str) -> Contact | None:
+        """The parent in this tree."""
+        tree = self.trees.get(topic)
+        return tree.parent if tree is not None else None
+
+    # Which parents.
+
+    def adopt(self, adopt: m.Adopt, now: int) -> None:
+        self.now = now
+        self.spoke(adopt.parent.site, now)
+        others = self.trees.adopt(adopt, now)
+        tree = self.trees.get(adopt.topic)
+        if tree is None or tree.parent is None or tree.parent.site != adopt.parent.site:
+            return
+        self._watched.setdefault(adopt.parent.site, Watched(adopt.parent, now))
+        if self._shape.diverse and adopt.topic in self.trees.adopted:
+            self._offers[adopt.topic] = (now, [])
+            probe = m.Probe(self.slot, adopt.topic, self._process.contact(self.slot))
+            for contact in (adopt.parent, *others):
+                self.tell(contact, probe)
+        self.trees.adopted.clear()
+
+    def probe(self, probe: m.Probe, now: int) -> None:
+        """Would we take this child, and over which devices?"""
+        self.now = now
+        tree = self.trees.get(probe.topic)
+        child = probe.child
+        if tree is None or not tree.ready or child.site in tree.path or child.site == self.site:
+            return
+        around = [c for c in (*tree.children.values(), tree.parent) if c is not None]
+        ways = [
+            self._process.way(contact.addresses[0])
+            for contact in around
+            if contact.site != child.site
+        ]
+        way = self._process.way(child.addresses[0])
+        known = self.ring.known.get(child.site)
+        delay = known.rtt_us if known is not None else 0
+        me = self._process.contact(self.slot)
+        devices = tuple(sorted(way))
+        offered = m.Offered(self.slot, probe.topic, me, devices, added(ways, way), delay)
+        self.tell(child, offered)
+
+    def offered(self, offered: m.Offered) -> None:
+        waiting = self._offers.get(offered.topic)
+        if waiting is not None:
+            waiting[1].append(offered)
+
+    def _survey(self) -> None:
+        """When those who were asked had a beat to answer, the leader hears what they said."""
+        for topic, (since, offers) in list(self._offers.items()):
+            if self.now - since >= self._shape.beat_us:
+                del self._offers[topic]
+                if offers:
+                    self._process.tell_leader(m.Offers(self.slot, topic, tuple(offers)))
+
+
+def as_offer(offered: m.Offered) -> Offer:
+    return Offer(offered.parent.site, frozenset(offered.way), offered.added, offered.delay_us)
+
+
+def ring_key(site: str) -> int:
+    """Where the site of a domain would be, in the first ring."""
+    return site_id(site, 0)

@@ -1,0 +1,128 @@
+"""Clusters, rings and trees: what must hold after any story of joins, leaves and crashes."""
+
+from __future__ import annotations
+
+import pytest
+from support.overlay import Story, clusters_wrong, rings_wrong, sites, trees_wrong, wrong
+
+from unisono.ens.scribe.options import Shape
+
+ROUNDS = 100  # beats within which everything is in order again
+TOPIC = "t0"
+
+
+def shape_of(seed: int) -> Shape:
+    return Shape(trees=1 + seed % 3, backups=seed % 2, leaves=2 if seed % 2 else 8)
+
+
+def grown(seed: int, processes: int, domains: int, shape: Shape | None = None) -> Story:
+    """A mesh that was left alone until all was in order."""
+    story = Story(seed, shape or shape_of(seed))
+    for number in range(processes):
+        story.join(f"d{number % domains}")
+        story.world.run(story.world.now + story.shape.beat_us)
+    assert story.settle(ROUNDS) is not None, f"seed {seed}: " + next(
+        wrong(story.world, story.shape, story.keys)
+    )
+    return story
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 25) for start in range(0, 100, 25)])
+def test_after_any_story_all_is_in_order_again(seeds: range) -> None:
+    """Also when a tenth of all messages was lost meanwhile; and nothing came twice."""
+    for seed in seeds:
+        story = Story(seed, shape_of(seed), loss=0.1 if seed % 5 == 0 else 0.0)
+        story.disturb(40, 4 if seed % 2 else 10)
+        story.net.loss = 0.0
+        rounds = story.settle(ROUNDS)
+        assert rounds is not None, (
+            f"seed {seed}: {next(wrong(story.world, story.shape, story.keys))}"
+        )
+        assert not story.got or max(story.got.values()) == 1, f"seed {seed}: a duplicate"
+
+
+@pytest.mark.slow
+def test_a_thousand_stories() -> None:
+    for seed in range(1000, 2000):
+        story = Story(seed, shape_of(seed), loss=0.1 if seed % 5 == 0 else 0.0)
+        story.disturb(60, 2 + seed % 12)
+        story.net.loss = 0.0
+        assert story.settle(ROUNDS) is not None, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_that_is_published_arrives_once(seed: int) -> None:
+    story = grown(seed, 14, 4)
+    world = story.world
+    addresses = list(world.nodes)
+    tickets = [world.subscribe(address, TOPIC) for address in addresses[1:]]
+    assert world.run_until(lambda: world.done.issuperset(tickets), ROUNDS * story.shape.beat_us)
+    frames = []
+    for _ in range(50):
+        frames.append(story.publish(story.rng.choice(addresses), TOPIC))
+        world.run(world.now + 20_000)
+    world.run(world.now + 10 * story.shape.beat_us)
+    for address in addresses[1:]:
+        assert [story.got[address, frame] for frame in frames] == [1] * 50
+
+
+def test_plain_pastry_of_a_hundred_sites() -> None:
+    """Every process its own cluster: unmodified Pastry and Scribe."""
+    story = grown(5, 100, 100, Shape(trees=1, backups=0, leaves=4, diverse=False))
+    assert len(sites(story.world, 0)) == 100
+    largest = max(len(site.ring.known) for site in sites(story.world, 0).values())
+    assert largest < 60, "a site knows a few others, not all"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_crashed_coordinator_is_not_missed(seed: int) -> None:
+    """Events go on to arrive at everyone, without a pause, over the other coordinator."""
+    story = grown(seed, 12, 3, Shape(trees=2, backups=1))
+    world = story.world
+    publisher, *others = list(world.nodes)
+    for address in others:
+        world.subscribe(address, TOPIC)
+    world.run(world.now + 10 * story.shape.beat_us)
+    coordinators = [a for a in others if world.nodes[a].sites]
+    victim = story.rng.choice(coordinators)
+    frames = []
+    for number in range(60):
+        if number == 20:
+            world.crash(victim)
+        frames.append(story.publish(publisher, TOPIC))
+        sent_us = world.now
+        world.run(world.now + story.shape.beat_us // 2)
+        for address in others:
+            if address != victim:
+                assert story.got[address, frames[-1]] == 1, f"{number} to {address} at {sent_us}"
+
+
+def test_the_checks_see_what_is_broken() -> None:
+    """A wrong leaf set, a wrong parent, a wrong view: each is told."""
+    story = grown(3, 20, 10, Shape(trees=1, backups=0))
+    world = story.world
+    for address in world.nodes:
+        world.subscribe(address, TOPIC)
+    assert story.settle(ROUNDS) is not None
+    world.run(world.now + 4 * story.shape.beat_us)
+    found = sites(world, 0)
+    site = next(s for s in found.values() if s.trees[TOPIC].parent is not None)
+    parent = site.trees[TOPIC].parent
+    assert parent is not None
+
+    found[parent.site].trees[TOPIC].children.pop(site.site)
+    assert "does not know its child" in next(trees_wrong(world, 0))
+    found[parent.site].trees[TOPIC].children[site.site] = parent
+    site.trees[TOPIC].parent = None
+    assert "is not the root" in next(trees_wrong(world, 0))
+
+    for neighbour in site.ring.neighbours:
+        for other in found.values():
+            if other is not site:
+                other.ring.forget(neighbour.site)
+    keys = [found[n.site].ring.id for n in site.ring.neighbours]
+    assert any("ends at" in problem for problem in rings_wrong(world, 0, keys))
+
+    node = next(iter(world.nodes.values()))
+    node.cluster.found(world.now)
+    assert any(clusters_wrong(world))

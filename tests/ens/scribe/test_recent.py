@@ -1,0 +1,55 @@
+"""What was heard lately: against a plain set of numbers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unisono.ens.scribe.messages import Item
+from unisono.ens.scribe.recent import Recent
+
+KEEP = 1000
+
+
+def item(number: int, source: str = "s") -> Item:
+    return Item("t", source, number, b"%d" % number)
+
+
+@given(st.permutations(range(1, 40)), st.lists(st.integers(1, 39)))
+def test_every_number_is_new_once(order: list[int], again: list[int]) -> None:
+    recent = Recent(KEEP)
+    assert all(recent.add(item(number), 0) for number in order)
+    assert not any(recent.add(item(number), 0) for number in again)
+    assert recent.missing(0) == []
+
+
+@given(st.sets(st.integers(1, 60), min_size=1))
+def test_gaps_are_missing_after_a_beat(heard: set[int]) -> None:
+    recent = Recent(KEEP)
+    for number in sorted(heard):
+        recent.add(item(number), 0)
+    assert recent.missing(0) == []  # they have time to come
+    gaps = tuple(number for number in range(1, max(heard)) if number not in heard)
+    assert recent.missing(0) == ([("t", "s", gaps)] if gaps else [])
+
+
+def test_what_others_have_is_missing_and_what_was_before_is_not() -> None:
+    recent = Recent(KEEP)
+    recent.begin([("t", "s", 7)])
+    recent.told("t", "s", 9, 0)
+    recent.missing(0)
+    assert recent.missing(0) == [("t", "s", (8, 9))]
+    assert not recent.add(item(7), 0)
+    assert recent.add(item(8), 0) and recent.add(item(9), 0)
+
+
+def test_what_is_too_old_is_given_up() -> None:
+    recent = Recent(KEEP)
+    recent.add(item(1), 0)
+    recent.add(item(5), 0)
+    assert [kept.number for kept in recent.get([("t", "s", (1, 2, 5))])] == [1, 5]
+    recent.tidy(KEEP + 1)
+    assert recent.given_up == 3
+    assert recent.get([("t", "s", (1, 5))]) == []
+    assert not recent.add(item(3), KEEP + 1)
+    assert recent.heads(["t"], KEEP + 2) == [] and recent.heads(["t"], KEEP) == [("t", "s", 5)]
