@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, reduce
 from heapq import heappop, heappush
 from itertools import pairwise
 from math import exp, sqrt
@@ -227,29 +227,42 @@ def test_nothing_depends_on_the_order_of_sets() -> None:
 # --- routes ----------------------------------------------------------------------------------
 
 
-def distances(topology: Topology, source: int) -> list[int]:
+Cost = tuple[int, int, int, int]  # links of leaves, of access routers, of gateways; delay
+
+
+def cost(delay_us: int, level: str) -> Cost:
+    return (level == "leaf", level == "access", level == "gateway", delay_us)
+
+
+def plus(one: Cost, other: Cost) -> Cost:
+    return (one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3])
+
+
+def distances(topology: Topology, source: int) -> dict[int, Cost]:
     neighbours = defaultdict(list)
-    for a, b, delay_us, _ in topology.links:
-        neighbours[a].append((b, delay_us))
-        neighbours[b].append((a, delay_us))
-    best = {source: 0}
-    queue = [(0, source)]
+    for a, b, delay_us, level in topology.links:
+        neighbours[a].append((b, cost(delay_us, level)))
+        neighbours[b].append((a, cost(delay_us, level)))
+    best: dict[int, Cost] = {source: (0, 0, 0, 0)}
+    queue = [(best[source], source)]
     while queue:
         so_far, node = heappop(queue)
         if so_far == best[node]:
-            for other, delay_us in neighbours[node]:
-                if so_far + delay_us < best.get(other, 1 << 60):
-                    best[other] = so_far + delay_us
-                    heappush(queue, (so_far + delay_us, other))
-    return [best[node] for node in topology.hosts]
+            for other, step in neighbours[node]:
+                new = plus(so_far, step)
+                if other not in best or new < best[other]:
+                    best[other] = new
+                    heappush(queue, (new, other))
+    return best
 
 
 def check_routes(topology: Topology, source: int) -> None:
     shortest = distances(topology, source)
-    links = {frozenset((a, b)): delay_us for a, b, delay_us, _ in topology.links}
+    links = {frozenset((a, b)): cost(delay_us, level) for a, b, delay_us, level in topology.links}
+    height = {"leaf": 0, "access": 1, "gateway": 2, "core": 3}
     for target in topology.hosts:
-        assert topology.delay_us(source, target) == shortest[target]
-        assert topology.delay_us(target, source) == shortest[target]
+        assert topology.delay_us(source, target) == shortest[target][3]
+        assert topology.delay_us(target, source) == shortest[target][3]
         if source == target:
             continue
         route = topology.route(source, target)
@@ -257,7 +270,11 @@ def check_routes(topology: Topology, source: int) -> None:
         way = (source, *route, target)
         assert len(set(way)) == len(way)
         hops = [frozenset(pair) for pair in pairwise(way)]
-        assert sum(links[hop] for hop in hops) == shortest[target]
+        assert reduce(plus, (links[hop] for hop in hops)) == shortest[target]
+        heights = [height[topology.level_of[node]] for node in way]
+        top = heights.index(max(heights))
+        assert heights[:top] == sorted(heights[:top])
+        assert heights[top:] == sorted(heights[top:], reverse=True)
         used = [frozenset(topology.links[at][:2]) for at in topology.links_of(source, target)]
         assert used == hops
         assert topology.path_of(source, target) == tuple(map(topology.name_of, route))

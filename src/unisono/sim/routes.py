@@ -1,7 +1,10 @@
 """A network of devices and links: fixed shortest routes, their delays, and which of them are cut.
 
-Routes are shortest by delay; of several equally short ones the same is taken in both directions. A
-route does not change while one of its links is down: between autonomous systems routing takes
+A route is the one with the fewest links of leaves, then of access routers, then of gateways, and of
+these the shortest by delay. So it goes up, across and down: no device forwards between two that are
+above it, and a leaf forwards nothing. Equally short ones: the same is taken in both directions.
+
+A route does not change while one of its links is down: between autonomous systems routing takes
 minutes to settle (an assumption; networks that settle faster lose less). So a crashed link cuts off
 exactly the pairs of nodes whose route uses it, even where another way is left; to go around it is
 the overlay's task.
@@ -24,10 +27,19 @@ from unisono.errors import BadInput
 Level = Literal["transit", "core", "gateway", "access", "leaf"]
 DeviceLevel = Literal["core", "gateway", "access", "leaf"]
 
-# A link costs its delay, and a random part so small that it only decides between equal delays. Sums
-# stay below 2**53, where floats are exact, for routes of up to 64 links and two seconds.
-_TIE_BITS = 24
-_DELAY_SHIFT = 30
+# What a link costs, in microseconds, on top of its delay. A route that goes down a level and up
+# again has two more links there, and no saving above, nor of delay (below 1 s), outweighs them.
+_STEP_US: dict[Level, int] = {
+    "transit": 0,
+    "core": 0,
+    "gateway": 1 << 20,
+    "access": 1 << 22,
+    "leaf": 1 << 24,
+}
+# A random part decides between equals. Over 32 links it stays below a microsecond, and all sums
+# below 2**53, where floats are exact.
+_TIE_BITS = 18
+_MICROSECOND = 1 << 23
 
 
 class Link(NamedTuple):
@@ -58,7 +70,8 @@ class Topology:
         if not rx.is_connected(graph):
             raise BadInput("links: some devices cannot reach each other")
         costs = [
-            (link.delay_us << _DELAY_SHIFT) + (digest("tie", index) >> (64 - _TIE_BITS))
+            (link.delay_us + _STEP_US[link.level]) * _MICROSECOND
+            + (digest("tie", index) >> (64 - _TIE_BITS))
             for index, link in enumerate(self.links)
         ]
         self._cost, self._next = rx.graph_floyd_warshall_successor_and_distance(
@@ -125,13 +138,15 @@ class Topology:
     def _towards(self, target: int) -> list[int]:
         """The next hop of each device towards `target`; fills the tables."""
         if self._masks[target] is None:
-            costs, hops = self._cost[:, target], self._next[:, target].tolist()
-            masks = [0] * len(hops)
-            for node in np.argsort(costs, kind="stable").tolist():  # the next hop is nearer
-                if node != target:
-                    after = hops[node]
-                    masks[node] = masks[after] | 1 << self._link_of[node, after]
-            self._delays[target] = (costs.astype(np.int64) >> _DELAY_SHIFT).tolist()
+            nearest_first = np.argsort(self._cost[:, target], kind="stable").tolist()
+            hops = self._next[:, target].tolist()
+            masks, delays = [0] * len(hops), [0] * len(hops)
+            for node in nearest_first[1:]:
+                after = hops[node]
+                link = self._link_of[node, after]
+                masks[node] = masks[after] | 1 << link
+                delays[node] = delays[after] + self.links[link].delay_us
+            self._delays[target] = delays
             self._hops[target] = hops
             self._masks[target] = masks
         return self._hops[target]

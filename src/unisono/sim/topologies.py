@@ -6,10 +6,10 @@ one of its hosts gets one or two new peers; hosts and peers with k links are pre
 k^(1 + delta log10 k), so the rich get richer, and connect with each other.
 
 Inside a system: the heuristically optimal model (Li et al., SIGCOMM 2004), in the four levels that
-the generator ReaSE has: a few meshed core routers, gateways below, access routers that gather many
-leaves, leaves. A device prefers busy ones above it, by the same rule; so the degrees are
-spread widely, and the highest are near the edge, not in the core. All core routers of a system are
-linked with each other, and may be border routers: links to other systems take them in turn.
+the generator ReaSE has: a few core routers, all linked with each other; gateways, which take the
+core routers in turn; access routers; leaves. Access routers and leaves prefer busy devices above
+them, by the same rule; so degrees are spread widely, and the highest are near the edge, not in the
+core. Links to other systems take the core routers in turn.
 
 Sizes come out exactly. Systems are of equal size but for one node. Every device below the core has
 one link upwards, which makes each system connected; what is left of the links, once those between
