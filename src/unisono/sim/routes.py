@@ -21,7 +21,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 import rustworkx as rx
 
-from unisono.core.entropy import digest
 from unisono.errors import BadInput
 
 Level = Literal["transit", "core", "gateway", "access", "leaf"]
@@ -36,10 +35,6 @@ _STEP_US: dict[Level, int] = {
     "access": 1 << 22,
     "leaf": 1 << 24,
 }
-# A random part decides between equals. Over 32 links it stays below a microsecond, and all sums
-# below 2**53, where floats are exact.
-_TIE_BITS = 18
-_MICROSECOND = 1 << 23
 
 
 class Link(NamedTuple):
@@ -66,16 +61,16 @@ class Topology:
             self._link_of[link.a, link.b] = self._link_of[link.b, link.a] = index
         if len(self._link_of) != 2 * len(self.links) or any(a == b for a, b in self._link_of):
             raise BadInput("links: each connects two devices, and no two connect the same")
+        if any(link.delay_us < 1 for link in self.links):
+            raise BadInput("links: each takes a microsecond at least")
         graph = self.graph()
         if not rx.is_connected(graph):
             raise BadInput("links: some devices cannot reach each other")
-        costs = [
-            (link.delay_us + _STEP_US[link.level]) * _MICROSECOND
-            + (digest("tie", index) >> (64 - _TIE_BITS))
-            for index, link in enumerate(self.links)
-        ]
+        # Of equally short routes it takes the one whose greatest device has the least number, and
+        # splits it there in the same way: the same route in both directions.
+        costs = [float(link.delay_us + _STEP_US[link.level]) for link in self.links]
         self._cost, self._next = rx.graph_floyd_warshall_successor_and_distance(
-            graph, weight_fn=lambda link: float(costs[link])
+            graph, weight_fn=costs.__getitem__
         )
         # By target: tables towards it, made when they are first asked for.
         self._masks: list[list[int] | None] = [None] * len(self.hosts)

@@ -23,8 +23,10 @@ A link between systems takes longer than any detour inside them, but not as long
 link between these, and that between two nodes of one system stays inside.
 
 With `upstreams=2` each system has links to two others at least, at two different border routers,
-and no link between systems is the only one between two halves of the network. So:
-- routes from a system to two of its neighbours leave over different links and border routers;
+and no link between systems is the only one between two halves of the network: a system that was
+host or peer got a link back into the network by it, and those with one link get another. So:
+- routes from a system to two of its neighbours leave over different links, and to some two of them
+  over different border routers, too;
 - while any one link between systems is down, each system reaches a neighbour over their own link,
   and from neighbour to neighbour all others.
 Not promised: that routes to two systems that are not neighbours differ; that a pair of nodes is
@@ -38,7 +40,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, cycle, pairwise
 from math import ceil, comb, log10
 from random import Random
-from typing import Annotated, NamedTuple, cast
+from typing import Annotated, NamedTuple
 
 import msgspec
 import rustworkx as rx
@@ -130,7 +132,7 @@ def link_bounds(nodes: int, systems: int, upstreams: int = 1) -> Pair:
     layout = _layout(nodes, systems)
     needed = sum(system.below + comb(len(system.core), 2) for system in layout)
     grown = 3 * systems - 6 if systems > 2 else 1
-    added = systems - 1 if upstreams > 1 else 0  # each makes a tree edge part of a ring
+    added = systems - 1 if upstreams > 1 else 0
     spare = sum(system.below + len(system.gateway) * (len(system.core) - 2) for system in layout)
     return needed + min(comb(systems, 2), grown + added), needed + systems - 1 + spare
 
@@ -175,17 +177,9 @@ def grow_systems(systems: int, upstreams: int, rng: Random) -> list[Pair]:
                 graph.add_edge(host, _preferred_system(graph, strangers, rng), None)
         new = graph.add_node(graph.num_nodes())
         graph.add_edges_from_no_data([(host, new) for host in hosts])
-    for system in graph.node_indices():
+    for system in graph.node_indices():  # who is host or peer is part of a ring; see to the rest
         while graph.degree(system) < upstreams:
             graph.add_edge(system, _preferred_system(graph, _strangers(graph, system), rng), None)
-    while upstreams > 1 and (bridges := rx.bridges(graph)):
-        a, b = cast(Pair, min(bridges))  # its types say tuples of one
-        halves = graph.copy()
-        halves.remove_edge(a, b)
-        half = sorted(rx.node_connected_component(halves, a))
-        a = _preferred_system(graph, [node for node in half if node != a], rng)
-        others = [node for node in _strangers(graph, a) if node not in half]
-        graph.add_edge(a, _preferred_system(graph, others, rng), None)
     return list(graph.edge_list())
 
 
