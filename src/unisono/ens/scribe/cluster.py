@@ -3,7 +3,8 @@
 The one that has been there longest leads: it lets others in, leaves out the silent, and tells
 everyone the new view. The first `trees` candidates of a view are its active coordinators, one per
 slot; the next ones their backups. When the leader falls silent, whoever notices asks all before it
-(bully election, the longer there the stronger); if none of them answers, it leads. Two parts of a
+(bully election, the longer there the stronger); if none of them answers, and nobody else
+hears the leader, it leads. Two parts of a
 domain that were cut off from each other are two clusters for a while: the younger gives in where
 they meet; if it cannot, it takes a site of its own.
 """
@@ -105,8 +106,12 @@ class Cluster:
         return next((member for member in self.view.members if member.name == name), None)
 
     def lives(self, name: str, now: int) -> bool:
-        last = max(self._heard.get(name, 0), self._vouched.get(name, 0))
-        return now - last <= self._quiet_us
+        """Whether it was heard lately, here or by another coordinator."""
+        return self.hears(name, now) or now - self._vouched.get(name, 0) <= self._quiet_us
+
+    def hears(self, name: str, now: int) -> bool:
+        """Whether it was heard lately by this process itself."""
+        return now - self._heard.get(name, 0) <= self._quiet_us
 
     # Life.
 
@@ -193,7 +198,9 @@ class Cluster:
             if name in self._heard:
                 self._vouched[name] = now
         sender = self.member(beat.name)
-        if sender is not None and beat.number != view.number and self.leads:
+        if sender is None or beat.number == view.number:
+            return
+        if self.leads or (born(beat.number) == born(view.number) and beat.number < view.number):
             self._tell(sender.address, Views(view))
 
     def views(self, view: View, now: int) -> None:
@@ -223,16 +230,17 @@ class Cluster:
         return (view.number, ours) > (mine.number, theirs)
 
     def election(self, message: Election, sender: str, now: int) -> None:
-        """Somebody after me thinks that the leader is gone."""
+        """Somebody hears the leader no more."""
         view = self.view
         if view is None or message.site != view.site:
             return
         self.hear(message.name, now)
         if self.leads:
             self._tell(sender, Views(view))
-            return
-        self._tell(sender, Wait(view.site, view.number))
-        if self.me.candidate and not self.lives(self.leader.name, now):
+        elif self.hears(self.leader.name, now):
+            self._tell(sender, Wait(view.site, view.number))
+        elif any(member.name == message.name for member in self._after_me()):
+            self._tell(sender, Wait(view.site, view.number))
             self._vote(now)
 
     def wait(self, message: Wait, now: int) -> None:
@@ -250,7 +258,7 @@ class Cluster:
             if len(alive) < len(view.members):
                 self._announce(alive, now)
             return
-        if self.lives(self.leader.name, now):
+        if self.hears(self.leader.name, now):
             self._voting_since = self._told_to_wait = None
         elif self.me in self.candidates:
             self._vote(now)
@@ -261,14 +269,31 @@ class Cluster:
             return
         if self._voting_since is None or self._told_to_wait is not None:
             self._voting_since, self._told_to_wait = now, None
-            for member in self._before_me():
-                self._tell(member.address, Election(self.view.site, self.view.number, self.me.name))
+            for member in self.candidates:
+                if member != self.me:
+                    vote = Election(self.view.site, self.view.number, self.me.name)
+                    self._tell(member.address, vote)
         elif now - self._voting_since >= 2 * self._shape.beat_us:
             silent = {member.name for member in self._before_me()}
-            # They did not answer: this process leads. It is the first in line from now on.
+            # None of them answered, and nobody else hears the leader: this process leads.
             rest = [m for m in self.view.members if m.name not in silent and m != self.me]
             self._announce((self.me, *rest), now)
 
     def _before_me(self) -> list[Member]:
         candidates = self.candidates
         return candidates[: candidates.index(self.me)]
+
+    def _after_me(self) -> list[Member]:
+        candidates = self.candidates
+        return candidates[candidates.index(self.me) :] if self.me in candidates else []
+
+    def cut_off(self, now: int) -> bool:
+        """Whether no active coordinator has been heard for long, though the cluster goes on."""
+        return not self.leads and all(
+            now - self._heard.get(member.name, 0) > 3 * self._quiet_us for member in self.actives
+        )
+
+    def part(self, now: int) -> None:
+        """Be a cluster of one, at a place of its own in the rings, until there is a way back."""
+        assert self.view is not None
+        self._become(View(f"{self.domain}~{self.me.name}", self.view.number + 1, (self.me,)), now)

@@ -97,6 +97,8 @@ class Mesh:
             self._seek()
             return self._done()
         cluster.tick(now)
+        if cluster.cut_off(now) and self._me.candidate:
+            cluster.part(now)
         self._look_at_view()
         self._beat()
         for site in list(self.sites.values()):
@@ -104,7 +106,8 @@ class Mesh:
         self._decide()
         self._ask_for_missing()
         self.recent.tidy(now)
-        self._stay_together()
+        assert cluster.view is not None
+        self._stay_together(cluster.view)
         self._answer_tickets()
         return self._done()
 
@@ -242,17 +245,17 @@ class Mesh:
         else:
             self.tell(self.cluster.leader.address, m.Known(contact.slot, (contact,)))
 
-    def _stay_together(self) -> None:
+    def _stay_together(self, view: View) -> None:
         """Now and then: do the seeds know others? Is there a way back to the rest of the domain?"""
         every = 4 * self.shape.silence
         if self.sites and self._rng.randrange(every) == 0:
             self._seek()
         if self._ticks % self.shape.silence == 0:
-            for slot, site in self.sites.items():
+            for slot, site in self.sites.items():  # whoever is on its own one day knows others
                 leaves = tuple(site.ring.leaves)
-                for backup in self.cluster.backups(slot):
-                    if leaves:
-                        self.tell(backup.address, m.Known(slot, leaves))
+                for member in view.members if leaves and slot == 0 else ():
+                    if member.name != self.name:
+                        self.tell(member.address, m.Known(slot, leaves))
 
     # The cluster has changed.
 
@@ -295,17 +298,18 @@ class Mesh:
         cluster = self.cluster
         view = cluster.view
         assert view is not None
-        heard = tuple(x.name for x in view.members if cluster.lives(x.name, self.now))
+        heard = tuple(x.name for x in view.members if cluster.hears(x.name, self.now))
         coordinators = {member.name for member in cluster.coordinators}
         for member in view.members:
             if member.name == self.name:
                 continue
-            if self.sites:
+            if self.name in coordinators:
                 _, topics = self._interests.get(member.name, (0, frozenset()))
-                heads = tuple(self.recent.heads(topics, self.now)) if topics else ()
+                told = topics and self.sites
+                heads = tuple(self.recent.heads(topics, self.now)) if told else ()
                 known = heard if member == cluster.leader else ()
                 beat = m.Beat(self.name, view.site, view.number, self._version, known, heads)
-            elif member.name in coordinators or not cluster.lives(cluster.leader.name, self.now):
+            elif member.name in coordinators or not cluster.hears(cluster.leader.name, self.now):
                 beat = m.Beat(self.name, view.site, view.number, self._version)
             else:
                 continue
