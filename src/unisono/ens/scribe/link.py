@@ -11,10 +11,10 @@ what came, and its sender stops. No I/O: `now` comes from outside, packets go ou
             after the first missing one that have come
     ping    8 bytes: 3; asks for an ack
 
-A packet is lost when enough packets sent after it have come; "enough" grows when that proves wrong.
-Failing that, it is resent when its time is over (RFC 6298). The congestion window doubles per round
-until losses exceed a limit, then shrinks by a part or grows by a part; losses below the limit, as
-of a poor radio link, do not shrink it.
+A packet is lost when it was overtaken by enough others, or for long enough; what is enough grows
+when that proves wrong. Failing that, it is resent when its time is over (RFC 6298). The congestion
+window doubles per round until losses exceed a limit, then shrinks by a part or grows by a part;
+losses below the limit, as of a poor radio link, do not shrink it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ MIN_PACKET = 600  # an ack with long bitmaps fits
 _ACK_EVERY = 24  # packets in order
 _ACK_DELAY_US = 2_000
 _RTO_US, _RTO_MIN_US, _RTO_MAX_US = 200_000, 30_000, 2_000_000
-_REORDER, _REORDER_MAX = 3, 256
-_CWND, _CWND_MIN, _CWND_MAX = 32, 8, 1024
-_LOSS_LIMIT = 0.12
+_OVERTAKEN_US = 1_000
+_REORDER, _REORDER_MAX = 3, 1024
+_CWND, _CWND_MIN, _CWND_MAX = 32, 16, 1024
+_ROUND = 64  # packets, at least, that tell how many are lost
+_LOSS_LIMIT = 0.15
 _SHRINK, _GROW = 0.7, 1.0625
 
 
@@ -54,7 +56,9 @@ class Link:
         self._queued = self._queued_bytes = 0  # messages not yet acknowledged
         self._flight: dict[int, Sent] = {}  # by order of sending
         self._order = 0
+        self._top = 0  # the last of them that has come
         self._reorder = _REORDER
+        self._loss_at: int | None = None
         self._cwnd = float(_CWND)
         self._starting = True
         self._round_end = self._round_acked = self._round_lost = 0
@@ -279,19 +283,33 @@ class Link:
             if flight.pop(order, None) is None or early:
                 # taken for lost, but it was not
                 self.needless += 1
+                self._round_lost -= 1
                 self._reorder = min(self._reorder * 2, _REORDER_MAX)
             elif order > top:
                 newest, top = sent if sent.tries == 1 else None, order
         if newest is not None:
             self._measure(max(1, now - newest.sent_us - delay_us))
+        self._top = max(self._top, top)
+        self._detect(now)
+        self._adapt(len(found), top)
+        self._wait(now)
+
+    def _detect(self, now: int) -> None:
+        """Give up packets that others, sent after them, have overtaken by too many or too long."""
+        rtt = self.rtt_us or _RTO_US
+        slack = min(_OVERTAKEN_US * self._reorder // _REORDER, rtt)
+        patience = rtt + max(slack, 4 * self._rtt_var_us, _OVERTAKEN_US)
+        self._loss_at = None
         lost = []
-        for order, sent in flight.items():
-            if order + self._reorder > top:
+        for order, sent in self._flight.items():
+            if order >= self._top:
+                break
+            if order + self._reorder > self._top and now - sent.sent_us < patience:
+                self._loss_at = sent.sent_us + patience
                 break
             lost.append(sent)
+        self._round_lost += len(lost)
         self._lose(lost)
-        self._adapt(len(found), len(lost), top)
-        self._wait(now)
 
     def _lose(self, lost: list[Sent]) -> None:
         for sent in lost:
@@ -309,19 +327,18 @@ class Link:
         rto = self.rtt_us + 4 * self._rtt_var_us + _ACK_DELAY_US
         self._rto_us = min(max(rto, _RTO_MIN_US), _RTO_MAX_US)
 
-    def _adapt(self, acked: int, lost: int, top: int) -> None:
+    def _adapt(self, acked: int, top: int) -> None:
         """The congestion window, once per round."""
         self._round_acked += acked
-        self._round_lost += lost
-        if top < self._round_end:
+        judged = self._round_acked + self._round_lost
+        if top < self._round_end or judged < _ROUND:
             return
-        share = self._round_lost / (self._round_acked + self._round_lost)
-        if share > _LOSS_LIMIT:
+        if self._round_lost / judged > _LOSS_LIMIT:
             self._starting = False
             self._cwnd = max(self._cwnd * _SHRINK, _CWND_MIN)
         elif self._limited:
             self._cwnd = min(self._cwnd * (2 if self._starting else _GROW), _CWND_MAX)
-        self._reorder = max(self._reorder * 7 // 8, _REORDER)
+        self._reorder = max(self._reorder * 15 // 16, _REORDER)
         self._round_end = self._order
         self._round_acked = self._round_lost = 0
         self._limited = False
@@ -334,7 +351,9 @@ class Link:
         if self._waiting_us is None:
             return self._ack_at
         due = min(self._rto_at, self._waiting_us + self._limits.give_up_us)
-        return due if self._ack_at is None else min(due, self._ack_at)
+        if self._ack_at is not None and self._ack_at < due:
+            due = self._ack_at
+        return due if self._loss_at is None else min(due, self._loss_at)
 
     def timer(self, now: int) -> None:
         """Time has come; ask for `packets` afterwards."""
@@ -342,7 +361,10 @@ class Link:
             return
         if now - self._waiting_us >= self._limits.give_up_us:
             self._break()
-        elif now >= self._rto_at:
+            return
+        if self._loss_at is not None and now >= self._loss_at:
+            self._detect(now)
+        if now >= self._rto_at:
             self._late()
             self._arm(now)
 
