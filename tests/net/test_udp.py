@@ -405,10 +405,10 @@ def test_fuzz_a_live_endpoint() -> None:
         rng = Random(2024)
         proxy = Proxy(1)
         recorded: list[bytes] = []
-        proxy.tap = lambda origin, to, d: recorded.append(d) if to == public else None
         async with Node() as target, Node() as peer:
             public = proxy.add(target.endpoint.address)
             proxy.add(peer.endpoint.address)
+            proxy.tap = lambda origin, to, d: recorded.append(d) if to == public else None
             await peer.send_all(public, [bytes(3000)] * 200)
             assert await peer.endpoint.flushed(public)
             before = target.endpoint.counters
@@ -495,10 +495,10 @@ def test_strangers_get_no_more_than_they_send() -> None:
     async def scene() -> None:
         proxy = Proxy(1)
         recorded: list[bytes] = []
-        proxy.tap = lambda origin, to, d: recorded.append(d) if to == public else None
         async with Node() as target, Node() as peer:
             public = proxy.add(target.endpoint.address)
             proxy.add(peer.endpoint.address)
+            proxy.tap = lambda origin, to, d: recorded.append(d) if to == public else None
             await peer.send_all(public, [bytes(3000)] * 20)
             assert await peer.endpoint.flushed(public)
             hellos = sum(len(d) == HELLO_BYTES and d[1] == 1 for d in recorded)
@@ -511,7 +511,7 @@ def test_strangers_get_no_more_than_they_send() -> None:
             total = sum(attacker.thrown for attacker in attackers)
             await turn(lambda: target.endpoint.counters["datagrams in"] >= began + total)
             for attacker in attackers:
-                got = []
+                got: list[int] = []
                 while len(got) < hellos:
                     try:
                         got.append(len(attacker.socket.recv(2000)))

@@ -33,7 +33,8 @@ _PING_PACKET = HEAD.pack(_PING)
 MIN_PACKET = 600  # an ack with long bitmaps fits
 _ACK_EVERY = 24  # packets in order
 _ACK_DELAY_US = 2_000
-_RTO_US, _RTO_MIN_US, _RTO_MAX_US = 200_000, 30_000, 2_000_000
+_RTO_US, _RTO_MIN_US = 200_000, 30_000
+_RTO_MAX_US = 300_000  # or two round trips: many tries before patience ends; they are few packets
 _OVERTAKEN_US = 1_000
 _REORDER, _REORDER_MAX = 3, 1024
 _CWND, _CWND_MIN, _CWND_MAX = 32, 16, 1024
@@ -151,7 +152,8 @@ class Link:
         self._arm(now)
 
     def _arm(self, now: int) -> None:
-        self._rto_at = now + min(self._rto_us << self._backoff, _RTO_MAX_US)
+        most = max(_RTO_MAX_US, 2 * (self.rtt_us or 0))
+        self._rto_at = now + min(self._rto_us << self._backoff, most)
 
     def begin(self, now: int) -> None:
         """The way is open, anew: nothing that was sent so far has come in."""
@@ -325,7 +327,7 @@ class Link:
             self._rtt_var_us += (abs(self.rtt_us - rtt) - self._rtt_var_us) // 4
             self.rtt_us += (rtt - self.rtt_us) // 8
         rto = self.rtt_us + 4 * self._rtt_var_us + _ACK_DELAY_US
-        self._rto_us = min(max(rto, _RTO_MIN_US), _RTO_MAX_US)
+        self._rto_us = max(rto, _RTO_MIN_US)
 
     def _adapt(self, acked: int, top: int) -> None:
         """The congestion window, once per round."""
