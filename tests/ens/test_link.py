@@ -30,10 +30,14 @@ class Channel:
         double: float = 0.0,
         delay_us: int = 5 * MS,
         jitter_us: int = 0,
+        narrow_us: int = 0,
+        queue: int = 0,
         limits: MeshLimits | None = None,
         kind: type[Link] = Link,
     ) -> None:
         self.rng = Random(seed)
+        self.narrow_us, self.queue = narrow_us, queue  # time per packet, and how many wait for it
+        self._free_us = [0, 0]
         self.loss, self.double = loss, double
         self.delay_us, self.jitter_us = delay_us, jitter_us
         self.now = 0
@@ -49,6 +53,14 @@ class Channel:
             for packet in packets:
                 self.sent += 1
                 copies = (self.rng.random() >= self.loss) + (self.rng.random() < self.double)
+                if self.narrow_us:
+                    free = max(self._free_us[end], self.now) + self.narrow_us
+                    if free - self.now > self.narrow_us * self.queue:
+                        continue
+                    self._free_us[end] = free
+                    due = free + self.delay_us
+                    heapq.heappush(self._wire, (due, next(self._order), 1 - end, packet))
+                    continue
                 for _ in range(copies):
                     due = self.now + self.delay_us + self.rng.randrange(self.jitter_us + 1)
                     heapq.heappush(self._wire, (due, next(self._order), 1 - end, packet))
@@ -284,6 +296,12 @@ def test_a_crowded_channel_shrinks_the_window() -> None:
     send_all(channel, 0, [message(BULK, n, 23_000) for n in range(100)])
     channel.run()
     assert channel.ends[0]._cwnd < 64
+
+
+def test_a_narrow_channel_is_filled_and_not_flooded() -> None:
+    channel, rate = throughput(delay_us=5 * MS, narrow_us=100, queue=150)
+    assert rate > 0.6 * PACKET / 100e-6
+    assert channel.ends[0].resent < 0.25 * channel.ends[0]._order
 
 
 def test_the_round_trip_is_measured() -> None:

@@ -106,7 +106,8 @@ class Endpoint:
         self._sessions = Sessions(key, os.urandom, self._limits.peers, self._limits.give_up_us)
         datagram = MAX_DATAGRAM - (_IPV6_HEADER_MORE if self._v6 else 0)
         self._packet_bytes = datagram - OVERHEAD_BYTES
-        self._batched = batched and sys.platform == "linux"
+        # several datagrams per call, in and out
+        self._gathers = self._segments = batched and sys.platform == "linux"
         self._socket: socket.socket | None = None
         self._peers: dict[Sockaddr, _Peer] = {}
         self._names: dict[str, _Peer] = {}
@@ -137,11 +138,11 @@ class Endpoint:
             raise EnvironmentLacks(
                 f"cannot listen on {text(self._listen)}: {error.strerror}"
             ) from None
-        if self._batched:
+        if self._gathers:
             try:
                 made.setsockopt(socket.IPPROTO_UDP, _GRO, 1)
             except OSError:
-                self._batched = False  # a kernel before 5.0
+                self._gathers = self._segments = False  # a kernel before 5.0
         self._socket = made
         self.address = text(made.getsockname()[:2])
         self._loop.add_reader(made, self._readable)
@@ -294,6 +295,7 @@ class Endpoint:
                 peer.session = change.session
                 peer.link.begin(now)
                 self._soon(peer)
+                self._hear(peer, now)
         outbox, self._sessions.outbox = self._sessions.outbox, []
         for to, datagram in outbox:
             self._transmit(to, [datagram])  # type: ignore[arg-type]
@@ -328,7 +330,7 @@ class Endpoint:
             if self._socket is None:
                 return
             try:
-                if self._batched:
+                if self._gathers:
                     size, control, _, where = self._socket.recvmsg_into([self._buffer], _GRO_SPACE)
                     segment = _GRO_SIZE.unpack(control[0][2])[0] if control else size
                 else:
@@ -359,11 +361,13 @@ class Endpoint:
             if peer is None or peer.session is not opened[0]:
                 continue  # dropped by a callback
             if now - peer.told_us >= HEARD_US:
-                peer.told_us = now
-                self._on_heard(peer.name)
-            if opened[1]:
+                self._hear(peer, now)
+            if opened[1] and peer.session is not None:
                 self._receive(peer, now, opened[1])
-                self._ready[peer] = None
+
+    def _hear(self, peer: _Peer, now: int) -> None:
+        peer.told_us = now
+        self._on_heard(peer.name)
 
     def _receive(self, peer: _Peer, now: int, packet: bytes | None) -> None:
         """A packet, or what was held while the peer was paused."""
@@ -376,6 +380,7 @@ class Endpoint:
             self._gone(peer)
             self._settle(now)
             return
+        self._ready[peer] = None  # it may have something to acknowledge, or more room
         self._counts["messages in"] += len(messages)
         for message in messages:
             self._on_message(peer.name, message)
@@ -436,7 +441,7 @@ class Endpoint:
         assert made is not None
         at, end = 0, len(datagrams)
         while at < end:
-            run = _run(datagrams, at) if self._batched else 1
+            run = _run(datagrams, at) if self._segments else 1
             try:
                 if run > 1:
                     size = _SEGMENT_SIZE.pack(len(datagrams[at]))
@@ -449,7 +454,7 @@ class Endpoint:
                 return datagrams[at:]
             except OSError as error:
                 if run > 1 and error.errno in (errno.EINVAL, errno.EIO, errno.ENOPROTOOPT):
-                    self._batched = False  # this way out does not do it
+                    self._segments = False  # this way out does not do it
                     continue
                 self._counts["socket errors"] += 1  # lost, and resent like any other
             at += run
