@@ -246,6 +246,52 @@ def test_a_peer_that_is_cut_off_is_given_up_and_found_again() -> None:
     run(scene)
 
 
+def test_whatever_happens_nothing_comes_twice_or_out_of_order() -> None:
+    """Peers drop and pause each other and are cut off, at random, while both send numbers."""
+
+    async def one_pair(seed: int) -> None:
+        rng = Random(seed)
+        limits = MeshLimits(give_up_us=150_000, queue_bytes=1 << 17, window_bytes=1 << 16)
+        proxy = Proxy(seed, loss=0.1, double=0.1, delay_ms=(0.0, 4.0))
+        async with Node(limits=limits) as one, Node(limits=limits) as two:
+            public = {node: proxy.add(node.endpoint.address) for node in (one, two)}
+            for number in range(400):
+                for node, other in ((one, two), (two, one)):
+                    message = number.to_bytes(2, "big") + bytes(rng.randrange(6000))
+                    node.endpoint.send(public[other], message)
+                node, other = rng.sample((one, two), 2)
+                drawn = rng.randrange(100)
+                if drawn < 3:
+                    node.endpoint.drop(public[other])
+                elif drawn < 10:
+                    node.endpoint.pause(public[other])
+                elif drawn < 20:
+                    node.endpoint.resume(public[other])
+                elif drawn < 23:
+                    proxy.cut(*public.values())
+                elif drawn < 30:
+                    proxy.heal()
+                for _ in range(drawn):
+                    await asyncio.sleep(0)
+            proxy.heal()
+            proxy.loss = 0.0
+            for node, other in ((one, two), (two, one)):
+                other.endpoint.resume(public[node])
+                last = b"\xff\xff"
+                while not other.contents or other.contents[-1] != last:
+                    while not node.endpoint.send(public[other], last):
+                        await node.endpoint.room(public[other])
+                    await node.endpoint.flushed(public[other])
+                numbers = [int.from_bytes(m[:2], "big") for m in other.contents if m[:2] != last]
+                assert numbers == sorted(set(numbers)) and numbers
+        proxy.close()
+
+    async def scene() -> None:
+        await asyncio.gather(*(one_pair(seed) for seed in range(12)))
+
+    run(scene)
+
+
 def test_a_node_with_another_key_is_not_heard() -> None:
     async def scene() -> None:
         limits = MeshLimits(give_up_us=200_000)
