@@ -17,10 +17,11 @@ from support.proxy import Proxy
 
 from unisono.core.limits import MeshLimits
 from unisono.errors import BadInput, BusClosed, EnvironmentLacks
+from unisono.net.datagrams import parse, text
 from unisono.net.handshake import HELLO_BYTES, Sessions
 from unisono.net.keys import Key
 from unisono.net.sealing import HEADER, VERSION
-from unisono.net.udp import BULK, URGENT, Endpoint, parse, text
+from unisono.net.udp import BULK, URGENT, Endpoint
 
 KEY = Key(bytes(range(32)))
 PATIENCE_S = 60
@@ -407,9 +408,9 @@ class Flaky:
 def test_a_socket_that_is_full_or_fails_loses_nothing(batched: bool) -> None:
     async def scene() -> None:
         async with Node(batched=batched) as one, Node() as two:
-            real = one.endpoint._socket
-            assert real is not None
-            one.endpoint._socket = Flaky(real)  # type: ignore[assignment]
+            made = one.endpoint._socket
+            assert made is not None
+            made._socket = Flaky(made._socket)  # type: ignore[assignment]
             wanted = [bytes(23_000)] * 300
             await one.send_all(two.endpoint.address, wanted)
             assert await one.endpoint.flushed(two.endpoint.address)

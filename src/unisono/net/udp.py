@@ -5,67 +5,31 @@ others that have the mesh key. Per peer and lane every message arrives once and 
 `on_gone`: then what was not acknowledged may or may not have arrived, and a later `send` begins
 anew. A peer that restarted is a new one. Callbacks are plain functions, called from the loop; they
 may call the endpoint.
-
-On Linux several datagrams for one peer go to and come from the kernel in one call (UDP_SEGMENT,
-UDP_GRO); elsewhere each in its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import heapq
 import os
-import socket
-import sys
 import time
-from collections import deque
 from collections.abc import Callable
 from itertools import count
-from struct import Struct
 
 from unisono.core.limits import MeshLimits
 from unisono.ens.scribe.link import BULK, URGENT, Link, Malformed
-from unisono.errors import BadInput, BusClosed, EnvironmentLacks
+from unisono.errors import BadInput, BusClosed
+from unisono.net.datagrams import BATCH, Datagrams, Sockaddr, parse, text
 from unisono.net.handshake import Sessions
 from unisono.net.keys import Key
 from unisono.net.sealing import MAX_DATAGRAM, OVERHEAD_BYTES, Session
 
-__all__ = ["BULK", "URGENT", "Endpoint", "parse"]
+__all__ = ["BULK", "URGENT", "Endpoint"]
 
 HEARD_US = 50_000  # at most one `on_heard` per peer in this time
-_SEGMENT, _GRO = 103, 104  # Linux: UDP_SEGMENT, UDP_GRO of udp.h; the socket module lacks them
-_GRO_SPACE = socket.CMSG_SPACE(4)
-_GRO_SIZE = Struct("=i")
-_SEGMENT_SIZE = Struct("=H")
-_BATCH = 44  # full datagrams that fit into one call
 _READS = 16  # calls per wake-up, so that timers and others get their turn
-_SOCKET_BYTES = 4 << 20
-_BACKLOG = 256  # calls' worth that wait for room in the socket: further ones are lost, and resent
 _IPV6_HEADER_MORE = 20
-_COUNTS = ("datagrams in", "datagrams out", "messages in", "dropped", "resent", "socket errors")
-
-Sockaddr = tuple[str, int]
-
-
-def parse(address: str) -> Sockaddr:
-    """The socket address of "127.0.0.1:7400" or "[::1]:7400", or BadInput."""
-    host, _, port = address.rpartition(":")
-    v6 = host.startswith("[") and host.endswith("]")
-    family = socket.AF_INET6 if v6 else socket.AF_INET
-    try:
-        packed = socket.inet_pton(family, host[1:-1] if v6 else host)
-    except OSError:
-        packed = b""
-    if not packed or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise BadInput(f"{address!r} is not an address like 127.0.0.1:7400 or [::1]:7400")
-    return socket.inet_ntop(family, packed), int(port)
-
-
-def text(address: Sockaddr) -> str:
-    """The inverse of `parse`."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+_COUNTS = ("datagrams in", "messages in", "dropped", "resent")
 
 
 def clock_us() -> int:
@@ -106,45 +70,24 @@ class Endpoint:
         self._sessions = Sessions(key, os.urandom, self._limits.peers, self._limits.give_up_us)
         datagram = MAX_DATAGRAM - (_IPV6_HEADER_MORE if self._v6 else 0)
         self._packet_bytes = datagram - OVERHEAD_BYTES
-        # several datagrams per call, in and out
-        self._gathers = self._segments = batched and sys.platform == "linux"
-        self._socket: socket.socket | None = None
+        self._batched = batched
+        self._socket: Datagrams | None = None
+        self._writing = False  # waits until the socket has room
         self._peers: dict[Sockaddr, _Peer] = {}
         self._names: dict[str, _Peer] = {}
         self._ready: dict[_Peer, None] = {}  # that may have packets to send
         self._flushing = False
-        self._backlog: deque[tuple[Sockaddr, list[bytes]]] = deque()  # the socket was full
         self._timers: list[tuple[int, int, _Peer]] = []
         self._numbers = count()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_us = 0
-        self._buffer = memoryview(bytearray(1 << 16))
         self._counts = dict.fromkeys(_COUNTS, 0)
 
     async def open(self) -> None:
         """Bind the socket and begin to serve."""
         self._loop = asyncio.get_running_loop()
-        family = socket.AF_INET6 if self._v6 else socket.AF_INET
-        made = socket.socket(family, socket.SOCK_DGRAM)
-        try:
-            made.setblocking(False)
-            if self._v6:
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-                made.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
-            made.bind(self._listen)
-        except OSError as error:
-            made.close()
-            raise EnvironmentLacks(
-                f"cannot listen on {text(self._listen)}: {error.strerror}"
-            ) from None
-        if self._gathers:
-            try:
-                made.setsockopt(socket.IPPROTO_UDP, _GRO, 1)
-            except OSError:
-                self._gathers = self._segments = False  # a kernel before 5.0
-        self._socket = made
-        self.address = text(made.getsockname()[:2])
+        made = self._socket = Datagrams(self._listen, self._batched)
+        self.address = made.address
         self._loop.add_reader(made, self._readable)
 
     async def close(self) -> None:
@@ -229,9 +172,11 @@ class Endpoint:
     @property
     def counters(self) -> dict[str, int]:
         """What came and went since the start; what was rejected, by reason."""
-        links = [peer.link for peer in self._peers.values()]
+        links, made = [peer.link for peer in self._peers.values()], self._socket
         return {
             **self._counts,
+            "datagrams out": made.sent if made is not None else 0,
+            "socket errors": made.errors if made is not None else 0,
             "resent": self._counts["resent"] + sum(link.resent for link in links),
             **{f"rejected: {name}": n for name, n in self._sessions.rejected.items()},
         }
@@ -329,19 +274,10 @@ class Endpoint:
         for _ in range(_READS):
             if self._socket is None:
                 return
-            try:
-                if self._gathers:
-                    size, control, _, where = self._socket.recvmsg_into([self._buffer], _GRO_SPACE)
-                    segment = _GRO_SIZE.unpack(control[0][2])[0] if control else size
-                else:
-                    size, where = self._socket.recvfrom_into(self._buffer)
-                    segment = size
-            except BlockingIOError:
+            received = self._socket.receive()
+            if received is None:
                 break
-            except OSError:  # of an earlier datagram, as some systems report it
-                self._counts["socket errors"] += 1
-                continue
-            self._take(self._buffer[:size], segment, where[:2] if self._v6 else where, now)
+            self._take(*received, now)
         if self._ready:
             self._flush()
 
@@ -397,9 +333,9 @@ class Endpoint:
     def _flush(self) -> None:
         self._flushing = False
         now = clock_us()
-        while self._ready and not self._backlog and self._socket is not None:
+        while self._ready and not self._writing and self._socket is not None:
             for peer in list(self._ready):
-                if self._backlog:
+                if self._writing:
                     break
                 self._flush_one(peer, now)
         self._set_alarm(now)
@@ -409,8 +345,8 @@ class Endpoint:
         if session is None:
             self._ready.pop(peer, None)
             return
-        packets = link.packets(now, _BATCH)
-        if len(packets) < _BATCH:
+        packets = link.packets(now, BATCH)
+        if len(packets) < BATCH:
             self._ready.pop(peer, None)
         if packets:
             seal = session.seal
@@ -423,53 +359,20 @@ class Endpoint:
             heapq.heappush(self._timers, (due, next(self._numbers), peer))
 
     def _transmit(self, to: Sockaddr, datagrams: list[bytes]) -> None:
-        if len(self._backlog) >= _BACKLOG:
-            self._counts["socket errors"] += len(datagrams)
-            return
-        if self._backlog:
-            self._backlog.append((to, datagrams))
-            return
-        left = self._write(to, datagrams)
-        if left:
-            self._backlog.append((to, left))
-            assert self._socket is not None
-            self._loop.add_writer(self._socket, self._writable)
-
-    def _write(self, to: Sockaddr, datagrams: list[bytes]) -> list[bytes]:
-        """Send; what the socket has no room for is returned."""
         made = self._socket
         assert made is not None
-        at, end = 0, len(datagrams)
-        while at < end:
-            run = _run(datagrams, at) if self._segments else 1
-            try:
-                if run > 1:
-                    size = _SEGMENT_SIZE.pack(len(datagrams[at]))
-                    control = [(socket.IPPROTO_UDP, _SEGMENT, size)]
-                    made.sendmsg(datagrams[at : at + run], control, 0, to)
-                else:
-                    made.sendto(datagrams[at], to)
-                self._counts["datagrams out"] += run
-            except BlockingIOError:
-                return datagrams[at:]
-            except OSError as error:
-                if run > 1 and error.errno in (errno.EINVAL, errno.EIO, errno.ENOPROTOOPT):
-                    self._segments = False  # this way out does not do it
-                    continue
-                self._counts["socket errors"] += 1  # lost, and resent like any other
-            at += run
-        return []
+        made.send(to, datagrams)
+        if made.full and not self._writing:
+            self._writing = True
+            self._loop.add_writer(made, self._writable)
 
     def _writable(self) -> None:
-        while self._backlog:
-            to, datagrams = self._backlog.popleft()
-            left = self._write(to, datagrams)
-            if left:
-                self._backlog.appendleft((to, left))
-                return
-        if self._socket is not None:
+        assert self._socket is not None
+        self._socket.drain()
+        if not self._socket.full:
+            self._writing = False
             self._loop.remove_writer(self._socket)
-        self._flush()
+            self._flush()
 
     # Time
 
@@ -506,13 +409,3 @@ class Endpoint:
             else:
                 self._ready[peer] = None
         self._flush()
-
-
-def _run(datagrams: list[bytes], at: int) -> int:
-    """How many of them go in one call: all of one size, but for the last, which may be shorter."""
-    size = len(datagrams[at])
-    end = min(len(datagrams), at + _BATCH)
-    for index in range(at + 1, end):
-        if len(datagrams[index]) != size:
-            return index - at + (len(datagrams[index]) < size)
-    return end - at
