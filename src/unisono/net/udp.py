@@ -391,6 +391,9 @@ class Endpoint:
 
     def _ring(self) -> None:
         self._alarm = None
+        self._readable()  # if we are late, what we wait for may be there already
+        if self._socket is None:
+            return
         now = clock_us()
         self._sessions.timer(now)
         self._settle(now)
