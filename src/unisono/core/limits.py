@@ -38,10 +38,29 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     trace_rows: int = 1 << 16  # rows in memory before they are written to disk
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise BadInput(f"Limits.{name} is a positive whole number, not {value!r}")
+        _check_positive(self)
+
+
+class MeshLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one process of a mesh, and how long it waits for a peer."""
+
+    message_bytes: int = 2 << 20  # send refuses a larger one, and a peer that sends one is dropped
+    queue_messages: int = 1 << 16  # to one peer, not yet acknowledged: send says False
+    queue_bytes: int = 8 << 20  # of them: likewise
+    window_bytes: int = 4 << 20  # received in one lane and not yet taken: the sender waits
+    peers: int = 1024  # sessions: the longest silent is dropped, or a further one refused
+    give_up_us: int = 5_000_000  # nothing acknowledged: the peer is gone
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
+
+
+def _check_positive(limits: msgspec.Struct) -> None:
+    for name in limits.__struct_fields__:
+        value = getattr(limits, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            kind = type(limits).__name__
+            raise BadInput(f"{kind}.{name} is a positive whole number, not {value!r}")
 
 
 def check_fields(options: msgspec.Struct) -> None:

@@ -1,7 +1,7 @@
 """The overlay: a notification service of equals, without a broker (paper 004).
 
 Pure state machines; the simulator (`sim/mesh.py`) and the UDP runtime (`net/mesh.py`) drive the
-same ones.
+same ones; links are for UDP only.
 
     node.py       one process of the mesh: puts the parts together
     cluster.py    the processes of one domain: who lives, who coordinates (bully election)
@@ -10,5 +10,7 @@ same ones.
     diversity.py  which parents have ways that share the fewest devices
     recent.py     what was heard lately: duplicates, gaps, and what others may have missed
     messages.py   what they tell each other
+    link.py       whole messages over datagrams: in order, sent again until they have arrived
+    lanes.py      the two lanes of a link
     options.py    how many trees, backups and leaves; how often they speak
 """

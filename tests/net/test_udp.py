@@ -1,0 +1,593 @@
+"""Endpoints on real sockets: through a lossy proxy, restarted, paused, attacked."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import pytest
+import uvloop
+from support.proxy import Proxy
+
+from unisono.core.limits import MeshLimits
+from unisono.errors import BadInput, BusClosed, EnvironmentLacks
+from unisono.net.datagrams import parse, text
+from unisono.net.handshake import HELLO_BYTES, Sessions
+from unisono.net.keys import Key
+from unisono.net.sealing import HEADER, VERSION
+from unisono.net.udp import BULK, URGENT, Endpoint
+
+KEY = Key(bytes(range(32)))
+PATIENCE_S = 60
+
+
+class Node:
+    """An endpoint, what it heard, and who is gone."""
+
+    def __init__(
+        self, key: Key | None = KEY, limits: MeshLimits | None = None, **options: Any
+    ) -> None:
+        self.messages: list[tuple[str, bytes]] = []
+        self.heard: list[str] = []
+        self.gone: list[str] = []
+        self._changed = asyncio.Event()
+        listen = options.pop("listen", "127.0.0.1:0")
+        self.endpoint = Endpoint(
+            listen, key, self.take, self.heard.append, self._lost, limits, **options
+        )
+
+    def take(self, address: str, message: bytes) -> None:
+        self.messages.append((address, message))
+        self._changed.set()
+
+    def _lost(self, address: str) -> None:
+        self.gone.append(address)
+        self._changed.set()
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def __aenter__(self) -> Node:
+        await self.endpoint.open()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.endpoint.close()
+
+    async def send_all(self, to: str, messages: list[bytes], lane: int = BULK) -> None:
+        for message in messages:
+            while not self.endpoint.send(to, message, lane):
+                await self.endpoint.room(to)
+
+    @property
+    def contents(self) -> list[bytes]:
+        return [message for _, message in self.messages]
+
+
+def run(scene: Callable[[], Awaitable[None]], fast: bool = False) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await scene()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if fast else None) as runner:
+        runner.run(bounded())
+
+
+async def turn(reached: Callable[[], bool]) -> None:
+    """Let the loop turn until then."""
+    while not reached():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
+def test_addresses() -> None:
+    for address in ("127.0.0.1:7400", "[::1]:7400", "[2001:db8::1]:0", "0.0.0.0:65535"):
+        assert text(parse(address)) == address
+    assert text(parse("[0:0::1]:1")) == "[::1]:1"
+    for bad in ("", "7400", "127.0.0.1", "localhost:1", "::1:7400", "1.2.3.4:x", "1.2.3.4:65536"):
+        with pytest.raises(BadInput, match="is not an address like"):
+            parse(bad)
+
+
+@pytest.mark.parametrize("key", [KEY, None], ids=["sealed", "insecure"])
+@pytest.mark.parametrize("batched", [True, False], ids=["batched", "single"])
+@pytest.mark.parametrize("fast", [False, True], ids=["asyncio", "uvloop"])
+def test_messages_of_all_sizes_arrive(key: Key | None, batched: bool, fast: bool) -> None:
+    async def scene() -> None:
+        async with Node(key, batched=batched) as one, Node(key, batched=batched) as two:
+            to = two.endpoint.address
+            sizes = [0, 1, 5, 1425, 1430, 1434, 2900, 23_000, 1 << 20, 2 << 20]
+            wanted = [Random(size).randbytes(size) for size in sizes for _ in range(3)]
+            await one.send_all(to, wanted)
+            assert await one.endpoint.flushed(to)
+            assert two.contents == wanted
+            assert two.messages[0][0] == one.endpoint.address
+            assert one.heard[0] == to and two.heard[0] == one.endpoint.address
+            assert one.endpoint.peers == [to] and (one.endpoint.rtt_us(to) or 0) > 0
+            # and back, by the same session
+            assert two.endpoint.send(one.endpoint.address, b"back", URGENT)
+            await one.until(lambda: one.contents == [b"back"])
+            with pytest.raises(BadInput, match="over the limit"):
+                one.endpoint.send(to, bytes((2 << 20) + 1))
+
+    run(scene, fast)
+
+
+def test_ipv6() -> None:
+    async def scene() -> None:
+        try:
+            async with Node(listen="[::1]:0") as one, Node(listen="[::1]:0") as two:
+                wanted = [bytes(23_000)] * 50
+                await one.send_all(two.endpoint.address, wanted)
+                assert await one.endpoint.flushed(two.endpoint.address)
+                assert two.contents == wanted
+                with pytest.raises(BadInput, match="not of the same kind"):
+                    one.endpoint.send("127.0.0.1:1", b"")
+        except EnvironmentLacks:
+            pytest.skip("no IPv6 here")
+
+    run(scene)
+
+
+def test_a_hundred_thousand_messages_through_a_lossy_network() -> None:
+    """Both begin at once; two lanes each way."""
+
+    async def scene() -> None:
+        proxy = Proxy(11, loss=0.05, double=0.02, delay_ms=(0.0, 3.0))
+        async with Node() as one, Node() as two:
+            public = {node: proxy.add(node.endpoint.address) for node in (one, two)}
+            sending = []
+            for node, other in ((one, two), (two, one)):
+                for lane in (URGENT, BULK):
+                    wanted = [
+                        bytes((lane,)) + n.to_bytes(4, "big") + bytes(n % 50) for n in range(25_000)
+                    ]
+                    sending.append(node.send_all(public[other], wanted, lane))
+            await asyncio.gather(*sending)
+            for node, other in ((one, two), (two, one)):
+                assert await node.endpoint.flushed(public[other])
+                for lane in (URGENT, BULK):
+                    got = [int.from_bytes(m[1:5], "big") for m in other.contents if m[0] == lane]
+                    assert got == list(range(25_000))
+                assert not node.gone and node.endpoint.counters["resent"] > 0
+                assert {address for address, _ in node.messages} == {public[other]}
+        assert proxy.lost > 0
+        proxy.close()
+
+    run(scene)
+
+
+def test_large_events_through_a_lossy_network() -> None:
+    async def scene() -> None:
+        proxy = Proxy(12, loss=0.05, double=0.02, delay_ms=(1.0, 3.0))
+        async with Node() as one, Node() as two:
+            proxy.add(one.endpoint.address)
+            to = proxy.add(two.endpoint.address)
+            wanted = [n.to_bytes(2, "big") + bytes(23_000) for n in range(300)]
+            await one.send_all(to, wanted)
+            assert await one.endpoint.flushed(to)
+            assert two.contents == wanted
+        proxy.close()
+
+    run(scene)
+
+
+def test_many_pairs_begin_at_once_and_lose_nothing() -> None:
+    """Whatever is lost, doubled and late of their handshakes, and of the rest."""
+
+    async def one_pair(seed: int) -> None:
+        proxy = Proxy(seed, loss=0.15, double=0.1, delay_ms=(0.0, (0.5, 5.0, 40.0)[seed % 3]))
+        async with Node() as one, Node() as two:
+            public = {node: proxy.add(node.endpoint.address) for node in (one, two)}
+            wanted = [n.to_bytes(2, "big") + bytes(n % 40 * 20) for n in range(200)]
+            pairs = ((one, two), (two, one))
+            await asyncio.gather(*(a.send_all(public[b], wanted) for a, b in pairs))
+            for a, b in pairs:
+                assert await a.endpoint.flushed(public[b])
+            for node in (one, two):
+                assert node.contents == wanted and not node.gone
+        proxy.close()
+
+    async def scene() -> None:
+        await asyncio.gather(*(one_pair(seed) for seed in range(24)))
+
+    run(scene)
+
+
+def test_a_restarted_peer_is_told_and_goes_on() -> None:
+    async def scene() -> None:
+        async with Node() as one:
+            async with Node() as two:
+                address = two.endpoint.address
+                await one.send_all(address, [b"first"])
+                assert await one.endpoint.flushed(address)
+                # as if killed: no goodbye
+                two.endpoint._sessions.drop = lambda address: None  # type: ignore[method-assign]
+            assert not one.gone
+            async with Node(listen=address) as again:
+                await again.send_all(one.endpoint.address, [b"hello again"])
+                await one.until(lambda: one.contents == [b"hello again"])
+                assert one.gone == [address]
+                await one.send_all(address, [b"second"])
+                await again.until(lambda: again.contents == [b"second"])
+            await one.until(lambda: len(one.gone) == 2)  # this time it said goodbye
+
+    run(scene)
+
+
+def test_a_peer_that_is_cut_off_is_given_up_and_found_again() -> None:
+    async def scene() -> None:
+        limits = MeshLimits(give_up_us=300_000)
+        proxy = Proxy(1)
+        async with Node(limits=limits) as one, Node(limits=limits) as two:
+            mine, to = proxy.add(one.endpoint.address), proxy.add(two.endpoint.address)
+            await one.send_all(to, [b"1"])
+            assert await one.endpoint.flushed(to)
+            proxy.cut(mine, to)
+            await one.send_all(to, [b"2", b"3"])
+            assert await one.endpoint.flushed(to) is False
+            assert one.gone == [to] and one.endpoint.counters["dropped"] == 2
+            assert one.endpoint.peers == []
+            await one.send_all(to, [b"4"])
+            assert await one.endpoint.flushed(to) is False  # nobody answers
+            assert one.gone == [to, to]
+            proxy.heal()
+            await one.send_all(to, [b"5"])
+            assert await one.endpoint.flushed(to)
+            assert two.contents == [b"1", b"5"] and two.gone == [mine]
+        proxy.close()
+
+    run(scene)
+
+
+def test_whatever_happens_nothing_comes_twice_or_out_of_order() -> None:
+    """Peers drop and pause each other and are cut off, at random, while both send numbers."""
+
+    async def one_pair(seed: int) -> None:
+        rng = Random(seed)
+        limits = MeshLimits(give_up_us=150_000, queue_bytes=1 << 17, window_bytes=1 << 16)
+        proxy = Proxy(seed, loss=0.1, double=0.1, delay_ms=(0.0, 4.0))
+        async with Node(limits=limits) as one, Node(limits=limits) as two:
+            public = {node: proxy.add(node.endpoint.address) for node in (one, two)}
+            for number in range(400):
+                for node, other in ((one, two), (two, one)):
+                    message = number.to_bytes(2, "big") + bytes(rng.randrange(6000))
+                    node.endpoint.send(public[other], message)
+                node, other = rng.sample((one, two), 2)
+                drawn = rng.randrange(100)
+                if drawn < 3:
+                    node.endpoint.drop(public[other])
+                elif drawn < 10:
+                    node.endpoint.pause(public[other])
+                elif drawn < 20:
+                    node.endpoint.resume(public[other])
+                elif drawn < 23:
+                    proxy.cut(*public.values())
+                elif drawn < 30:
+                    proxy.heal()
+                for _ in range(drawn):
+                    await asyncio.sleep(0)
+            proxy.heal()
+            proxy.loss = 0.0
+            for node, other in ((one, two), (two, one)):
+                other.endpoint.resume(public[node])
+                last = b"\xff\xff"
+                while not other.contents or other.contents[-1] != last:
+                    while not node.endpoint.send(public[other], last):
+                        await node.endpoint.room(public[other])
+                    await node.endpoint.flushed(public[other])
+                numbers = [int.from_bytes(m[:2], "big") for m in other.contents if m[:2] != last]
+                assert numbers == sorted(set(numbers)) and numbers
+        proxy.close()
+
+    async def scene() -> None:
+        await asyncio.gather(*(one_pair(seed) for seed in range(12)))
+
+    run(scene)
+
+
+def test_a_node_with_another_key_is_not_heard() -> None:
+    async def scene() -> None:
+        limits = MeshLimits(give_up_us=200_000)
+        async with Node() as one, Node(Key(bytes(32)), limits) as two, Node(None, limits) as three:
+            for stranger in (two, three):
+                stranger.endpoint.send(one.endpoint.address, b"let me in")
+                assert await stranger.endpoint.flushed(one.endpoint.address) is False
+                assert stranger.endpoint.counters["datagrams in"] == 0
+            assert not one.messages and not one.heard and not one.endpoint._peers
+            assert one.endpoint.counters["rejected: wrong key"] >= 2
+
+    run(scene)
+
+
+def test_a_slow_reader_stops_the_sender() -> None:
+    async def scene() -> None:
+        limits = MeshLimits(queue_bytes=1 << 20, window_bytes=1 << 18, message_bytes=1 << 16)
+        async with Node(limits=limits) as one, Node(limits=limits) as two:
+            to = two.endpoint.address
+            await one.send_all(to, [b"first"])
+            await two.until(lambda: len(two.messages) == 1)
+            two.endpoint.pause(one.endpoint.address)
+            wanted = [bytes(23_000)] * 200
+            sending = asyncio.create_task(one.send_all(to, wanted))
+            held = two.endpoint._peers[parse(one.endpoint.address)].link._in[BULK]
+            await turn(lambda: held.held_bytes > 1 << 17 and not one.endpoint.send(to, b""))
+            assert one.endpoint.send(to, b"urgent", URGENT) is False  # the queue is shared
+            assert two.contents == [b"first"] and held.held_bytes <= 1 << 18
+            assert not sending.done()
+            two.endpoint.resume(one.endpoint.address)
+            await sending
+            assert await one.endpoint.flushed(to)
+            assert [m for m in two.contents if m] == [b"first", *wanted]
+
+    run(scene)
+
+
+def test_answers_from_within_a_callback() -> None:
+    async def scene() -> None:
+        async with Node() as one, Node() as two:
+            for node in (one, two):
+
+                def answer(address: str, message: bytes, node: Node = node) -> None:
+                    Node.take(node, address, message)
+                    if len(message) < 200:
+                        assert node.endpoint.send(address, message + b"x", URGENT)
+
+                node.endpoint._on_message = answer
+            one.endpoint.send(two.endpoint.address, b"x")
+            await one.until(lambda: len(one.messages) == 100)
+            await two.until(lambda: len(two.messages) == 100)
+
+    run(scene)
+
+
+def test_dropping_closing_and_being_closed() -> None:
+    async def scene() -> None:
+        async with Node() as one:
+            async with Node() as two:
+                to = two.endpoint.address
+                one.endpoint.send(to, b"x")
+                assert await one.endpoint.flushed(to)
+                one.endpoint.drop(to)
+                await two.until(lambda: two.gone == [one.endpoint.address])
+                assert not one.gone and not one.endpoint.peers
+                assert await one.endpoint.flushed(to)  # of nothing
+                one.endpoint.send(to, b"y")
+                await two.until(lambda: len(two.messages) == 2)
+
+                def leave(address: str, message: bytes) -> None:
+                    one.endpoint.drop(address)
+
+                one.endpoint._on_message = leave
+                await two.send_all(one.endpoint.address, [b"1", b"2", b"3"])
+                await two.until(lambda: len(two.gone) == 2)
+            with pytest.raises(BusClosed):
+                two.endpoint.send("127.0.0.1:1", b"")
+            await two.endpoint.close()  # twice does no harm
+            taken = Node(listen=one.endpoint.address)
+            with pytest.raises(EnvironmentLacks, match="cannot listen on"):
+                await taken.endpoint.open()
+
+    run(scene)
+
+
+class Flaky:
+    """A socket that is often full, or fails."""
+
+    def __init__(self, real: socket.socket) -> None:
+        self._real = real
+        self._rng = Random(5)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def _fail(self) -> None:
+        drawn = self._rng.random()
+        if drawn < 0.3:
+            raise BlockingIOError
+        if drawn < 0.35:
+            raise OSError(101, "network is unreachable")
+
+    def sendmsg(self, *what: Any) -> int:
+        self._fail()
+        return self._real.sendmsg(*what)
+
+    def sendto(self, *what: Any) -> int:
+        self._fail()
+        return self._real.sendto(*what)
+
+
+@pytest.mark.parametrize("batched", [True, False], ids=["batched", "single"])
+def test_a_socket_that_is_full_or_fails_loses_nothing(batched: bool) -> None:
+    async def scene() -> None:
+        async with Node(batched=batched) as one, Node() as two:
+            made = one.endpoint._socket
+            assert made is not None
+            made._socket = Flaky(made._socket)  # type: ignore[assignment]
+            wanted = [bytes(23_000)] * 300
+            await one.send_all(two.endpoint.address, wanted)
+            assert await one.endpoint.flushed(two.endpoint.address)
+            assert two.contents == wanted
+            assert one.endpoint.counters["socket errors"] > 0
+
+    run(scene)
+
+
+def test_a_peer_that_breaks_the_rules_is_dropped() -> None:
+    async def scene() -> None:
+        async with Node() as one, Node() as two:
+            to = two.endpoint.address
+            one.endpoint.send(to, b"x")
+            assert await one.endpoint.flushed(to)
+            session = one.endpoint._peers[parse(to)].session
+            assert session is not None
+            one.endpoint._transmit(parse(to), [session.seal(b"sealed")])
+            await two.until(lambda: bool(two.gone))
+            assert two.endpoint.counters["rejected: malformed"] == 1
+            await one.until(lambda: bool(one.gone))  # and is told
+            one.endpoint.send(to, b"y")
+            await two.until(lambda: two.contents == [b"x", b"y"])
+
+    run(scene)
+
+
+class Attacker:
+    """A socket that throws datagrams at an endpoint, never more at once than that one's buffer
+    holds, and knows why each should be refused."""
+
+    def __init__(self, target: Node) -> None:
+        self.target = target
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.setblocking(False)
+        self.expected: Counter[str] = Counter()
+        self.thrown = 0
+
+    def throw(self, datagram: bytes, reason: str, through: socket.socket | None = None) -> None:
+        (through or self.socket).sendto(datagram, parse(self.target.endpoint.address))
+        self.expected[reason] += 1
+        self.thrown += 1
+
+
+def wrong_keys(rng: Random) -> list[bytes]:
+    """Hellos under other keys."""
+    found = []
+    for _ in range(50):
+        stranger = Sessions(Key(rng.randbytes(32)), rng.randbytes)
+        stranger.connect("x", 0)
+        found += [datagram for _, datagram in stranger.outbox]
+    return found
+
+
+def test_fuzz_a_live_endpoint() -> None:
+    """100,000 datagrams of all bad kinds are counted, each by its reason, and ignored, while the
+    endpoint serves a peer; what it holds does not grow."""
+
+    async def scene() -> None:
+        rng = Random(2024)
+        proxy = Proxy(1)
+        recorded: list[bytes] = []
+        async with Node() as target, Node() as peer:
+            public = proxy.add(target.endpoint.address)
+            proxy.add(peer.endpoint.address)
+            proxy.tap = lambda origin, to, d: recorded.append(d) if to == public else None
+            await peer.send_all(public, [bytes(3000)] * 200)
+            assert await peer.endpoint.flushed(public)
+            proxy.tap = None
+            assert sum(target.endpoint._sessions.rejected.values()) == 0
+            attacker = Attacker(target)
+            # the proxy's socket of the peer: what comes from there has the peer's address
+            inside = proxy._sockets[target.messages[0][0]]
+            data = [d for d in recorded if d[1] == 4]
+            strangers = wrong_keys(rng)
+            live = next(iter(target.endpoint._sessions._by_id))
+
+            def strike(kind: int) -> None:
+                old = rng.choice(data)
+                if kind == 0:
+                    attacker.throw(rng.choice(strangers), "wrong key")
+                elif kind == 1:
+                    attacker.throw(old, "replayed", inside)
+                elif kind == 2:
+                    attacker.throw(old[: rng.randrange(30)], "too short", inside)
+                elif kind == 3:
+                    attacker.throw(old + bytes(1473 + rng.randrange(500) - len(old)), "too long")
+                elif kind == 4:
+                    malformed = bytes((VERSION, rng.randrange(6, 256)))
+                    attacker.throw(malformed + rng.randbytes(100), "malformed")
+                elif kind == 5:
+                    other = rng.choice([n for n in range(256) if n != VERSION])
+                    attacker.throw(bytes((other,)) + old[1:], "unknown version")
+                elif kind == 6:
+                    head = HEADER.pack(VERSION, 4, live ^ rng.randrange(1, 1 << 32), 7)
+                    attacker.throw(head + rng.randbytes(100), "unknown session")
+                elif kind == 7:  # a counter that was not used: only the tag can tell
+                    head = HEADER.pack(VERSION, 4, live, rng.randrange(1 << 20, 1 << 60))
+                    attacker.throw(
+                        head + rng.randbytes(rng.randrange(16, 1400)), "wrong key", inside
+                    )
+                elif kind == 8:
+                    attacker.throw(old[: rng.randrange(30, len(old))], "replayed", inside)
+                else:
+                    attacker.throw(old, "unverified")
+
+            async def rounds(count: int) -> None:
+                rejected = target.endpoint._sessions.rejected
+                for number in range(count):
+                    target.messages.clear()
+                    assert peer.endpoint.send(public, number.to_bytes(4, "big"))
+                    for _ in range(100):
+                        strike(rng.randrange(10))
+                    await turn(lambda: sum(rejected.values()) == attacker.thrown)
+                    await target.until(lambda: len(target.messages) == 1)
+                    assert target.contents == [number.to_bytes(4, "big")]
+
+            await rounds(40)
+            gc.collect()
+            before = sys.getallocatedblocks()
+            await rounds(960)
+            gc.collect()
+            after = sys.getallocatedblocks()
+            assert attacker.thrown == 100_000
+            assert await peer.endpoint.flushed(public)
+            found = {
+                name.removeprefix("rejected: "): n
+                for name, n in target.endpoint.counters.items()
+                if name.startswith("rejected") and n
+            }
+            assert found == attacker.expected and len(found) == 8
+            assert after - before < 300  # pieces of memory
+            assert len(target.endpoint._sessions) == len(target.endpoint._peers) == 1
+            assert not target.gone and not peer.gone
+            with pytest.raises(BlockingIOError):
+                attacker.socket.recv(2000)  # nothing was answered
+            attacker.socket.close()
+        proxy.close()
+
+    run(scene)
+
+
+def test_strangers_get_no_more_than_they_send() -> None:
+    """Old hellos, sent again from addresses that prove nothing."""
+
+    async def scene() -> None:
+        proxy = Proxy(1)
+        recorded: list[bytes] = []
+        async with Node() as target, Node() as peer:
+            public = proxy.add(target.endpoint.address)
+            proxy.add(peer.endpoint.address)
+            proxy.tap = lambda origin, to, d: recorded.append(d) if to == public else None
+            await peer.send_all(public, [bytes(3000)] * 20)
+            assert await peer.endpoint.flushed(public)
+            hellos = sum(len(d) == HELLO_BYTES and d[1] == 1 for d in recorded)
+            assert hellos >= 1
+            attackers = [Attacker(target) for _ in range(20)]
+            began = target.endpoint.counters["datagrams in"]
+            for attacker in attackers:
+                for datagram in recorded:
+                    attacker.throw(datagram, "")
+            total = sum(attacker.thrown for attacker in attackers)
+            await turn(lambda: target.endpoint.counters["datagrams in"] >= began + total)
+            for attacker in attackers:
+                got: list[int] = []
+                while len(got) < hellos:
+                    try:
+                        got.append(len(attacker.socket.recv(2000)))
+                    except BlockingIOError:
+                        await asyncio.sleep(0)
+                with pytest.raises(BlockingIOError):
+                    attacker.socket.recv(2000)
+                assert sum(got) <= 3 * sum(map(len, recorded))
+                assert max(got) <= HELLO_BYTES  # of each, what it sent
+                attacker.socket.close()
+            assert len(target.endpoint._sessions) == 1 and len(target.endpoint._peers) == 1
+        proxy.close()
+
+    run(scene)
