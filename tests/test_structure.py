@@ -179,7 +179,8 @@ def test_the_default_install_is_enough_to_import_and_simulate() -> None:
 
     code = (
         "import sys\n"
-        "for name in ('pyspark', 'pyarrow', 'nats', 'numpy', 'numba', 'matplotlib', 'pandas'):\n"
+        "optional = 'pyspark pyarrow nats numpy numba matplotlib pandas cryptography uvloop'\n"
+        "for name in optional.split():\n"
         "    sys.modules[name] = None\n"
         "import unisono\n"
         "from unisono.sim.run import run_scenario\n"
