@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
-from support.servers import NatsServer
+from support.servers import NatsServer, free_port
 
 from unisono.core.events import EVERYONE, inbox
 from unisono.ens.base import EventService
@@ -18,12 +19,33 @@ _PATIENCE_S = 20
 Make = Callable[[], EventService]
 
 
-@pytest.fixture(params=["memory", "memory-delayed", "nats"])
+def mesh(clusters: bool) -> Make:
+    """The first process listens, the others join it: as guests, or as nodes of other clusters."""
+    from unisono.net.mesh import MeshService, Settings
+
+    first = f"127.0.0.1:{free_port()}"
+    made: list[MeshService] = []
+
+    def make() -> EventService:
+        settings = Settings(listen="127.0.0.1:0", seeds=(first,), cluster="", node=clusters)
+        if clusters:
+            settings = msgspec.structs.replace(settings, cluster=f"cluster{len(made)}")
+        if not made:
+            settings = Settings(listen=first, cluster="first", node=True)
+        made.append(MeshService(settings, connect_s=_PATIENCE_S))
+        return made[-1]
+
+    return make
+
+
+@pytest.fixture(params=["memory", "memory-delayed", "nats", "mesh-guests", "mesh-clusters"])
 def make(request: pytest.FixtureRequest) -> Make:
     if request.param == "memory":
         return lambda: MemoryService("contract")
     if request.param == "memory-delayed":
         return lambda: MemoryService("contract", delay_ms=1, jitter_ms=2)
+    if request.param.startswith("mesh"):
+        return mesh(request.param == "mesh-clusters")
     server: NatsServer = request.getfixturevalue("nats_server")
     return lambda: NatsService(server.url)
 

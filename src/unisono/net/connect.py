@@ -13,22 +13,20 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from unisono.core.layer import FrameLayer, Layer
-from unisono.core.limits import Limits, check_topic
+from unisono.core.limits import Limits
 from unisono.core.node import Node
 from unisono.ens.base import EventService
-from unisono.ens.memory import MemoryService
-from unisono.ens.nats import NatsService
 from unisono.errors import BadInput, BusClosed, Unsupported
 from unisono.net.bus import Bus
 from unisono.net.capacity import free_processor
 from unisono.net.disk import Disk
 from unisono.net.runtime import Runtime
+from unisono.net.services import service_of
 from unisono.qos.content import Content
 from unisono.qos.deadline import PROFILES, Deadline, Goal
 from unisono.qos.fifo.options import Fifo
@@ -46,7 +44,6 @@ SUPPORTED = ("none", "fifo", "total")
 PLANNED = ("causal", "real-time")
 _ENVELOPE_BYTES = 1 << 16  # room for the stamp and the header in a frame
 _FLUSH_TRACE_S = 5.0
-_CONNECT_S = 5.0
 
 
 Seconds = Annotated[float, Meta(gt=0, le=1e6)]
@@ -225,7 +222,7 @@ def connect(
         raise Unsupported("hold_s with buffer=0: nothing is ever held; leave one of them out")
     if limits is not None and not isinstance(limits, Limits):
         raise BadInput(f"limits is a unisono.Limits, not {type(limits).__name__}")
-    return Connection(_service(url, options.patience_s), options, limits or Limits())
+    return Connection(service_of(url, options.patience_s), options, limits or Limits())
 
 
 def _per_topic(deadline_ms: float | Mapping[str, float] | None) -> object:
@@ -272,47 +269,6 @@ def _check_guarantee(pattern: str, guarantee: str) -> None:
             f"order {guarantee!r} (for {pattern!r}) is not supported yet; use one of {SUPPORTED}"
         )
     raise BadInput(f"order {guarantee!r} (for {pattern!r}) is unknown; use one of {SUPPORTED}")
-
-
-def _service(url: str, patience_s: float) -> Callable[[], EventService]:
-    """How to make the event service of an address."""
-    if not isinstance(url, str):
-        raise BadInput(f"an address is a string, not {type(url).__name__}")
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-        query = dict(
-            parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        )
-    except ValueError as error:
-        raise BadInput(f"{url!r} is not an address: {error}") from None
-    if parts.scheme == "memory":
-        if parts.path:
-            raise BadInput(f"a memory address is memory://name, without {parts.path!r}")
-        unknown = set(query) - {"delay_ms", "jitter_ms"}
-        if unknown:
-            raise BadInput(f"memory:// knows delay_ms and jitter_ms, not {sorted(unknown)[0]!r}")
-        try:
-            delays = {key: float(value) for key, value in query.items()}
-        except ValueError:
-            raise BadInput(f"delay_ms and jitter_ms are numbers in {url!r}") from None
-        if any(not 0 <= value < 1e6 for value in delays.values()):
-            raise BadInput(f"delay_ms and jitter_ms are between 0 and 1000000 in {url!r}")
-        delay_ms, jitter_ms = delays.get("delay_ms", 0.0), delays.get("jitter_ms", 0.0)
-        return lambda: MemoryService(parts.netloc, delay_ms, jitter_ms)
-    if parts.scheme == "nats":
-        if not parts.hostname or query or port == 0:
-            raise BadInput(
-                f"a NATS address is nats://host:port or nats://host:port/space, not {url!r}"
-            )
-        space = parts.path.strip("/") or "unisono"
-        check_topic(space)
-        credentials = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        server = f"nats://{credentials}{host}:{port or 4222}"
-        return lambda: NatsService(server, space, connect_s=min(patience_s, _CONNECT_S))
-    known = "memory:// and nats://"
-    raise BadInput(f"{url!r} names no bus that is supported; use {known}")
 
 
 # From id, options, limits, the open event service and the disk to a node.

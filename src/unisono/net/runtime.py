@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +36,7 @@ from unisono.core.predicate import Attributes
 from unisono.ens.base import EventService
 from unisono.errors import BadInput, BusClosed, EnvironmentLacks, NotAcknowledged, UnisonoError
 from unisono.net.bundle import bundles, frames_of
+from unisono.net.clock import Clock
 from unisono.net.disk import Disk
 from unisono.trace.memory import Recorder
 
@@ -46,16 +46,6 @@ _LANE_FRAMES = 1 << 16  # messages waiting to go out: further ones are dropped, 
 _BUNDLED = 256  # messages handed to the bus at a time
 _CONFIRM_FRAMES = 256  # events handed to the bus before asking whether it has taken them
 _TROUBLES = 1000  # remembered for the application; older ones are forgotten
-
-
-class Clock:
-    """Wall-clock microseconds that never go back while the process lives."""
-
-    def __init__(self) -> None:
-        self._offset_ns = time.time_ns() - time.monotonic_ns()
-
-    def __call__(self) -> int:
-        return (time.monotonic_ns() + self._offset_ns) // 1000
 
 
 class Runtime:

@@ -120,6 +120,11 @@ class Endpoint:
         self._soon(peer)
         return True
 
+    def has_room(self, to: str) -> bool:
+        """Whether a message of any size can be sent now."""
+        peer = self._names.get(to)
+        return peer is None or peer.link.room(self._limits.message_bytes)
+
     async def room(self, to: str) -> None:
         """Return when a message of any size can be sent, or the peer is gone."""
         largest = self._limits.message_bytes

@@ -39,14 +39,17 @@ class Cluster:
     def __init__(self, domain: str, me: Member, shape: Shape, tell: Tell) -> None:
         self.domain = domain
         self.me = me
-        self._shape = shape
+        self.shape = shape
         self._tell = tell
         self.view: View | None = None
         self._heard: dict[str, int] = {}  # name -> when, by me
         self._vouched: dict[str, int] = {}  # or by another coordinator
         self._voting_since: int | None = None
         self._told_to_wait: int | None = None
-        self._quiet_us = shape.silence * shape.beat_us
+
+    @property
+    def _quiet_us(self) -> int:
+        return self.shape.silence * self.shape.beat_us
 
     # Who is what.
 
@@ -70,27 +73,27 @@ class Cluster:
     def active(self, slot: int) -> Member:
         """The coordinator of a slot; with too few candidates one has several."""
         candidates = self.candidates
-        return candidates[slot % min(self._shape.trees, len(candidates))]
+        return candidates[slot % min(self.shape.trees, len(candidates))]
 
     @property
     def actives(self) -> list[Member]:
-        return self.candidates[: self._shape.trees]
+        return self.candidates[: self.shape.trees]
 
     def backups(self, slot: int) -> list[Member]:
-        trees = self._shape.trees
-        return self.candidates[trees + slot :: trees][: self._shape.backups]
+        trees = self.shape.trees
+        return self.candidates[trees + slot :: trees][: self.shape.backups]
 
     @property
     def coordinators(self) -> list[Member]:
         """The active ones and all backups."""
-        return self.candidates[: self._shape.trees * (1 + self._shape.backups)]
+        return self.candidates[: self.shape.trees * (1 + self.shape.backups)]
 
     @property
     def slots(self) -> list[int]:
         """Those that this process is active in."""
         if self.view is None:
             return []
-        return [s for s in range(self._shape.trees) if self.active(s).name == self.me.name]
+        return [s for s in range(self.shape.trees) if self.active(s).name == self.me.name]
 
     def contact(self, slot: int) -> Contact:
         """How other sites reach the coordinator of this slot."""
@@ -273,7 +276,7 @@ class Cluster:
                 if member != self.me:
                     vote = Election(self.view.site, self.view.number, self.me.name)
                     self._tell(member.address, vote)
-        elif now - self._voting_since >= 2 * self._shape.beat_us:
+        elif now - self._voting_since >= 2 * self.shape.beat_us:
             silent = {member.name for member in self._before_me()}
             # None of them answered, and nobody else hears the leader: this process leads.
             rest = [m for m in self.view.members if m.name not in silent and m != self.me]

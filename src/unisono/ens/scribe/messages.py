@@ -73,7 +73,7 @@ Numbers = tuple[str, str, tuple[int, ...]]
 
 
 class Who(Message, frozen=True):
-    """Which cluster is that of this domain? To any process of the mesh."""
+    """Which cluster is that of this domain? To any process of the mesh. No domain: yours."""
 
     domain: str
     asker: str
@@ -86,6 +86,10 @@ class Found(Message, frozen=True):
     domain: str
     home: Contact | None
     others: tuple[Contact, ...]
+    trees: int
+    backups: int
+    beat_us: int
+    silence: int
 
 
 class Enter(Message, frozen=True):

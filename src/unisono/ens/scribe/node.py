@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
+import msgspec
+
 from unisono.core.effects import Arrive, Done, Effect
 from unisono.ens.scribe import messages as m
 from unisono.ens.scribe.cluster import Cluster
@@ -67,11 +69,17 @@ class Mesh:
         self._version = 0
         self._tickets: list[tuple[int, str, int]] = []  # version, ticket, since
         self._ready: dict[int, int] = {}  # slot -> version
+        self._served: set[str] = set()  # topics whose events have begun to arrive
         self._interests: dict[str, tuple[int, frozenset[str]]] = {}
         self._wanting: dict[str, set[str]] = {}  # topic -> names
         self._unready: dict[tuple[str, int], tuple[int, set[str]]] = {}
         self._surveys: dict[str, dict[int, tuple[m.Offered, ...]]] = {}
         self._survey_since: dict[str, int] = {}
+
+    @property
+    def settled(self) -> bool:
+        """Whether the process has its place in the cluster, and in the rings if it coordinates."""
+        return self.cluster.joined and all(site.ring.settled for site in self.sites.values())
 
     # What the driver asks for.
 
@@ -136,6 +144,7 @@ class Mesh:
         self.now = now
         if topic in self.subscribed:
             self.subscribed.discard(topic)
+            self._served.discard(topic)
             self._version += 1
             self._tell_interest(self.cluster.coordinators)
         return self._done()
@@ -179,17 +188,33 @@ class Mesh:
             self._meet((who.me,))
         if cluster.view is None:
             return
-        if cluster.view.site == who.domain:
-            self.tell(who.asker, m.Found(who.domain, cluster.contact(0), self._others()))
+        if who.domain in ("", cluster.view.site):
+            found = self.found(cluster.domain, cluster.contact(0), self._others())
+            self.tell(who.asker, found)
         elif 0 in self.sites:
             find = m.Find(0, ring_key(who.domain), None, who.asker, who.domain)
             self.sites[0].find(find, self.now)
         else:
             self.tell(cluster.active(0).address, who)
 
+    def found(self, domain: str, home: Contact | None, others: tuple[Contact, ...]) -> m.Found:
+        shape = self.shape
+        return m.Found(
+            domain, home, others, shape.trees, shape.backups, shape.beat_us, shape.silence
+        )
+
     def _found(self, found: m.Found) -> None:
         self._meet(found.others)
         cluster = self.cluster
+        if not cluster.joined:  # a mesh has one shape: that of whoever began it
+            self.shape = cluster.shape = msgspec.structs.replace(
+                self.shape,
+                trees=found.trees,
+                backups=found.backups,
+                beat_us=found.beat_us,
+                silence=found.silence,
+            )
+            cluster.domain = cluster.domain or found.domain
         if found.domain != cluster.domain:
             return
         home = found.home
@@ -200,10 +225,8 @@ class Mesh:
         elif cluster.view is not None:
             if cluster.leads and cluster.view.site != cluster.domain:
                 cluster.rename(cluster.domain, self.now)  # the others are gone
-        elif self._me.candidate:
+        elif cluster.domain:
             cluster.found(self.now)
-        elif found.others:  # a guest: it joins whoever is there
-            cluster.domain = min(found.others, key=lambda contact: contact.site).site
 
     def _meet(self, contacts: tuple[Contact, ...]) -> None:
         self._remember(contacts)
@@ -375,7 +398,13 @@ class Mesh:
             self.tell(member.address, m.Ready(slot, version, heads))
 
     def _is_ready(self, ready: m.Ready) -> None:
-        self.recent.begin(head for head in ready.heads if head[0] in self.subscribed)
+        for head in ready.heads:
+            if head[0] in self._served:
+                self.recent.told(*head, self.now)
+            elif head[0] in self.subscribed:
+                self.recent.begin((head,))
+        if ready.version == self._version:
+            self._served = set(self.subscribed)
         self._ready[ready.slot] = max(self._ready.get(ready.slot, 0), ready.version)
         self._answer_tickets()
 

@@ -123,6 +123,11 @@ class Ring:
         cells = [known.contact for (at, _), known in self._cells.items() if at <= row]
         return [c for c in {c.site: c for c in (*self.leaves, *cells)}.values() if c.site != site]
 
+    @property
+    def settled(self) -> bool:
+        """Whether all that this site has heard of have answered, or are gone."""
+        return not self._doubtful
+
     # What is heard.
 
     def hear_of(self, contacts: Iterable[Contact]) -> None:

@@ -45,6 +45,8 @@ class Process(Protocol):
 
     def tell_leader(self, offers: m.Offers) -> None: ...
 
+    def found(self, domain: str, home: Contact | None, others: tuple[Contact, ...]) -> m.Found: ...
+
 
 class Watched(Seen):
     """A neighbouring site."""
@@ -72,7 +74,7 @@ class Site:
             self.tell,
             self._route,
             lambda topic: tuple(process.recent.heads((topic,), self.now)),
-            process.recent.begin,
+            self._hear_heads,
             lambda topic: process.tree_ready(slot, topic),
             2 * shape.beat_us,
         )
@@ -156,7 +158,7 @@ class Site:
             if home is None and known_site is not None:
                 home = known_site.contact
             others = (mine, *self.ring.leaves)
-            self._process.tell(find.reply_to, m.Found(find.domain, home, others[:8]))
+            self._process.tell(find.reply_to, self._process.found(find.domain, home, others[:8]))
 
     def hear_of(self, contacts: Iterable[Contact], now: int) -> None:
         self.now = now
@@ -210,8 +212,18 @@ class Site:
             watched.heard_us = self.now
             if watched.hear(contact):
                 self.trees.moved(contact)
-        if self.ring.hear(contact, rtt_us) and rtt_us is None:
-            self._ping(contact)  # it shall know us, and we how far it is
+        if self.ring.hear(contact, rtt_us):
+            if rtt_us is None:
+                self._ping(contact)  # it shall know us, and we how far it is
+            self.trees.tick(self.now)  # it may be the root of something
+
+    def _hear_heads(self, heads: tuple[m.Head, ...], served: bool) -> None:
+        """What a new parent has heard: for us it was before, or we have missed it."""
+        if not served:
+            self._process.recent.begin(heads)
+        else:
+            for topic, source, number in heads:
+                self._process.recent.told(topic, source, number, self.now)
 
     def spoke(self, site: str, now: int) -> None:
         """Something came from this site."""

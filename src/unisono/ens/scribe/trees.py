@@ -42,6 +42,7 @@ class Tree:
         "path",
         "ready",
         "root",
+        "served",
         "since_us",
         "switching",
     )
@@ -53,6 +54,7 @@ class Tree:
         self.path: tuple[str, ...] = ()  # from the root to the parent
         self.root = False
         self.ready = False  # the root is reached
+        self.served = False  # it was reached before: what is published meanwhile was missed
         self.at_root = False  # ask nobody but the root
         self.asked_us: int | None = None
         self.since_us = 0  # the parent is this since
@@ -73,7 +75,7 @@ class Trees:
         tell: Callable[[Contact, Message], None],
         route: Callable[[Contact, Message], None],
         heads: Callable[[str], tuple[Head, ...]],
-        begin: Callable[[tuple[Head, ...]], None],
+        hear_heads: Callable[[tuple[Head, ...], bool], None],
         ready: Callable[[str], None],
         patience_us: int,
     ) -> None:
@@ -82,7 +84,7 @@ class Trees:
         self._tell = tell
         self._route = route
         self._heads = heads
-        self._begin = begin
+        self._hear_heads = hear_heads
         self._ready = ready
         self._patience_us = patience_us
         self.trees: dict[str, Tree] = {}
@@ -211,7 +213,7 @@ class Trees:
         tree.at_root = False
         if old is None or old.site != parent.site:
             tree.since_us = now
-            self._begin(adopt.heads)
+            self._hear_heads(adopt.heads, tree.served)
             self.adopted.append(topic)
         tree.parent = parent
         if adopt.path != tree.path or adopt.ready != tree.ready:
@@ -258,6 +260,7 @@ class Trees:
         """The path from the root is another, or is whole now: children are told."""
         tree.ready = ready
         if ready:
+            tree.served = True
             self._ready(topic)
         for child in tree.children.values():
             self._tell(child, self._path(topic, tree))

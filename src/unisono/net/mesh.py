@@ -1,0 +1,305 @@
+"""The mesh as an event service: a process of it over one UDP socket.
+
+`mesh://127.0.0.1:7400` joins as a guest, in the cluster of the process at that address; with
+`listen` and `cluster` it is a node of its own that others can join. Frames come over several trees
+and arrive once; what a reader does not take in time waits here, up to a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from random import Random
+
+import msgspec
+
+from unisono.core.effects import Arrive, Done, Effect
+from unisono.core.limits import RESERVED, MeshLimits
+from unisono.core.wire import Rejected
+from unisono.ens.base import OnFrame
+from unisono.ens.scribe.messages import BULK as BULKY
+from unisono.ens.scribe.messages import Message, decode, encode
+from unisono.ens.scribe.node import Mesh, Tell
+from unisono.ens.scribe.options import Shape
+from unisono.errors import BadInput, BusClosed, EnvironmentLacks
+from unisono.net.clock import Clock
+from unisono.net.datagrams import parse, text
+from unisono.net.keys import Key
+from unisono.net.udp import BULK, URGENT, Endpoint
+
+_WAITING_FRAMES = 1 << 16  # events that the reader has not taken: further ones are lost, and said
+_WAITING_BYTES = 1 << 28
+_PAUSE_S = 0.1  # a source rests at most so long while what it sent cannot be passed on
+_ENVELOPE_BYTES = 1024  # of a message around its frame
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a process of a mesh is, and whom it knows."""
+
+    listen: str
+    advertise: str | None = None  # the address by which others reach it, if it is another
+    seeds: tuple[str, ...] = ()
+    cluster: str = ""  # none: that of the seed
+    node: bool = False  # it stays, and may coordinate; else it is a guest
+    key: Key | None = None  # none: nothing is protected
+    shape: Shape = Shape()
+
+
+class _Lane:
+    """Frames for the reader, one by one."""
+
+    def __init__(self, on_frame: OnFrame) -> None:
+        self._on_frame = on_frame
+        self._frames: deque[tuple[str, bytes]] = deque()
+        self._bytes = 0
+        self._filled = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    def put(self, topic: str, frame: bytes) -> bool:
+        if len(self._frames) >= _WAITING_FRAMES or self._bytes >= _WAITING_BYTES:
+            return False
+        self._frames.append((topic, frame))
+        self._bytes += len(frame)
+        self._filled.set()
+        return True
+
+    async def _run(self) -> None:
+        while True:
+            while self._frames:
+                topic, frame = self._frames.popleft()
+                self._bytes -= len(frame)
+                await self._on_frame(topic, frame)
+            self._filled.clear()
+            await self._filled.wait()
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+class MeshService:
+    """One process of a mesh."""
+
+    replicas = 3
+    discovery_s = 1.0
+    generation = 0
+
+    def __init__(
+        self, settings: Settings, connect_s: float = 5.0, limits: MeshLimits | None = None
+    ) -> None:
+        self._settings = settings
+        self._connect_s = connect_s
+        self._limits = limits or MeshLimits()
+        self.max_frame_bytes: int | None = self._limits.message_bytes - _ENVELOPE_BYTES
+        self.rejected: Counter[str] = Counter()  # messages that were not understood, by reason
+        self._tickets: dict[str, asyncio.Future[None]] = {}
+        self._crowded: dict[str, None] = {}  # peers that take no more for now
+        self._resting: dict[str, asyncio.Task[None]] = {}
+        self._now = Clock()
+        self._last: tuple[Message, bytes] | None = None
+        self._closed = False
+        self._joined = asyncio.Event()
+        self._ticking: asyncio.Task[None] | None = None
+        self._count = 0
+
+    async def open(
+        self,
+        on_frame: OnFrame,
+        on_trouble: Callable[[str], None],
+        on_reconnect: Callable[[], None],
+    ) -> None:
+        settings = self._settings
+        self._on_trouble, self._on_reconnect = on_trouble, on_reconnect
+        self.endpoint = Endpoint(
+            settings.listen,
+            settings.key,
+            self._on_message,
+            lambda peer: None,
+            lambda peer: None,
+            self._limits,
+        )
+        await self.endpoint.open()
+        address = settings.advertise or self.endpoint.address
+        if parse(address)[0] in ("0.0.0.0", "::"):
+            await self.endpoint.close()
+            raise BadInput(f"others cannot reach {address}: say where they can with advertise")
+        self._messages, self._events = _Lane(on_frame), _Lane(on_frame)
+        self.mesh = Mesh(
+            secrets.token_hex(6),
+            address,
+            settings.cluster,
+            settings.shape,
+            Random(secrets.token_bytes(16)),
+            settings.seeds,
+            settings.node,
+        )
+        self._carry(self.mesh.start(self._now()))
+        self._ticking = asyncio.create_task(self._tick())
+        try:
+            async with asyncio.timeout(self._connect_s):
+                await self._joined.wait()
+        except TimeoutError:
+            await self.close()
+            counts = {k: n for k, n in self.endpoint.counters.items() if k.startswith("rejected")}
+            heard = f"; {counts}" if counts else ""
+            raise EnvironmentLacks(
+                f"no mesh answers at {', '.join(settings.seeds)} within {self._connect_s:g} s"
+                f"{heard}: is a node running there, with the same key?"
+            ) from None
+
+    async def _tick(self) -> None:
+        while True:
+            began = time.monotonic()
+            view = self.mesh.cluster.view
+            self._carry(self.mesh.tick(self._now()))
+            self._look_at(view is not None, view.site if view is not None else "")
+            beat_s = self.mesh.shape.beat_us / 1e6
+            if not self.mesh.cluster.joined:
+                beat_s = min(beat_s, 0.1)
+            await asyncio.sleep(max(0.0, began + beat_s - time.monotonic()))
+
+    def _look_at(self, joined: bool, site: str) -> None:
+        """Say when the rest of the cluster is lost, or found again."""
+        view = self.mesh.cluster.view
+        if joined and view is not None and view.site != site:
+            if "~" in view.site and "~" not in site:
+                self.generation += 1
+                self._on_trouble("the coordinators of the cluster are out of reach; going on alone")
+            else:
+                self._on_trouble("back in the cluster; events sent meanwhile may be lost")
+                self._on_reconnect()
+
+    # In and out.
+
+    def _on_message(self, sender: str, data: bytes) -> None:
+        try:
+            message = decode(data)
+        except Rejected as problem:
+            self.rejected[problem.reason] += 1
+            return
+        self._crowded.clear()
+        self._carry(self.mesh.receive(sender, message, self._now()))
+        if self._crowded and isinstance(message, BULKY) and sender not in self._resting:
+            self._resting[sender] = asyncio.create_task(self._rest(sender, [*self._crowded]))
+
+    async def _rest(self, sender: str, crowded: Iterable[str]) -> None:
+        """Take no more events from there until those for whom they are can take them."""
+        self.endpoint.pause(sender)
+        try:
+            async with asyncio.timeout(_PAUSE_S):
+                for peer in crowded:
+                    await self.endpoint.room(peer)
+        except TimeoutError:
+            pass  # two that wait for each other must not wait forever
+        finally:
+            del self._resting[sender]
+            self.endpoint.resume(sender)
+
+    def _carry(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Tell):
+                self._send(effect.to, effect.message)
+            elif isinstance(effect, Arrive):
+                lane = self._messages if effect.topic.startswith(RESERVED) else self._events
+                if not lane.put(effect.topic, effect.frame):
+                    self._lost(f"{effect.topic} is not read fast enough; events are lost")
+            else:
+                assert isinstance(effect, Done), effect
+                waiting = self._tickets.pop(effect.ticket, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(None)
+        if self.mesh.settled:
+            self._joined.set()
+
+    def _send(self, to: str, message: Message) -> None:
+        if self._last is None or self._last[0] is not message:  # often the same to many
+            self._last = (message, encode(message))
+        lane = BULK if isinstance(message, BULKY) else URGENT
+        try:
+            sent = self.endpoint.send(to, self._last[1], lane)
+        except BadInput as problem:
+            self._lost(str(problem))
+            return
+        if not sent:
+            self._lost(f"{to} takes no messages; one was dropped, and is asked for again")
+        elif lane == BULK and not self.endpoint.has_room(to):
+            self._crowded[to] = None
+
+    def _lost(self, text: str) -> None:
+        """Say it, not every time."""
+        self.rejected[text] += 1
+        if self.rejected[text] & (self.rejected[text] - 1) == 0:
+            self._on_trouble(f"{text} ({self.rejected[text]} so far)")
+
+    # The four operations.
+
+    async def publish(self, topic: str, frame: bytes) -> None:
+        if self._closed:
+            raise BusClosed("the mesh is closed")
+        self._crowded.clear()
+        self._carry(self.mesh.publish(topic, frame, self._now()))
+        for peer in [*self._crowded]:
+            await self.endpoint.room(peer)
+
+    async def flush(self) -> None:
+        """Until a coordinator has all that was published."""
+        mine = self.mesh.cluster.me.name
+        actives = self.mesh.cluster.actives
+        if any(member.name == mine for member in actives):
+            await asyncio.sleep(0)
+            return
+        waiting = [asyncio.ensure_future(self.endpoint.flushed(m.address)) for m in actives]
+        try:
+            for done in asyncio.as_completed(waiting):
+                if await done:
+                    return
+        finally:
+            for each in waiting:
+                each.cancel()
+        raise ConnectionError("no coordinator of the cluster has taken what was published")
+
+    async def subscribe(self, topic: str) -> None:
+        if self._closed:
+            raise BusClosed("the mesh is closed")
+        self._count += 1
+        ticket = f"subscribe-{self._count}"
+        done = self._tickets[ticket] = asyncio.get_running_loop().create_future()
+        self._carry(self.mesh.subscribe(topic, ticket, self._now()))
+        await done
+
+    async def unsubscribe(self, topic: str) -> None:
+        self._carry(self.mesh.unsubscribe(topic, self._now()))
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, *self._resting.values(), return_exceptions=True)
+        self._carry(self.mesh.leave(self._now()))
+        leaving = [self.endpoint.flushed(m.address) for m in self.mesh.cluster.actives]
+        try:
+            async with asyncio.timeout(_PAUSE_S):
+                await asyncio.gather(*leaving)
+        except TimeoutError:
+            pass
+        await self.endpoint.close()
+        for waiting in self._tickets.values():
+            if not waiting.done():
+                waiting.set_exception(BusClosed("the mesh is closed"))
+        await self._messages.stop()
+        await self._events.stop()
+
+
+def local_address(towards: str) -> str:
+    """An address of this machine from which the other one is reached, with any port."""
+    host, port = parse(towards)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))  # sends nothing
+        return text((probe.getsockname()[0], 0))
