@@ -26,7 +26,10 @@ COMMANDS = {
     "bench": "benchmarks, as ratios against peers measured in the same run",
     "case": "case studies that run live: collaborative port-scan detection, algorithmic trading",
     "journal": "keep what a bus notifies, in order, in a durable journal",
-    "node": "host topic managers on a bus until told to stop",
+    "node": "host topic managers on a bus, or be a node of a mesh, until told to stop",
+    "mesh": "a mesh on this machine, for trying things out; keys",
+    "pub": "publish events",
+    "sub": "print what is notified",
     "top": "the live bus: members, topic order, rates, who manages what",
     "doctor": "what this machine has and lacks",
 }

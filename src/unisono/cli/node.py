@@ -1,45 +1,79 @@
-"""`unisono node`: a process that hosts topic managers on a bus, until SIGTERM or SIGINT."""
+"""`unisono node`: a process that hosts topic managers on a bus, until SIGTERM or SIGINT; with
+`--listen` it is a node of a mesh, which needs no broker."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 from pathlib import Path
+from urllib.parse import urlencode
 
 import unisono
 from unisono.cli.ui import Ui
 from unisono.ens.base import public
+from unisono.errors import BadInput
 from unisono.net.signals import told_to_stop
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", help="the bus, for example nats://127.0.0.1:4222")
+    parser.add_argument("url", nargs="?", help="the bus, for example nats://127.0.0.1:4222")
     parser.add_argument("--name", help="a name in the trace; a random suffix keeps it unique")
     parser.add_argument("--disk", type=Path, help="folder that keeps its part over a restart")
     parser.add_argument("--trace", type=Path, help="folder to record what the audit needs")
     parser.add_argument("--replicas", type=int, help="copies of each manager, on a new bus (3)")
-    parser.add_argument("--join", action="store_true", help="join a bus, never start one")
+    parser.add_argument("--no-found", action="store_true", help="join a bus, never start one")
     parser.add_argument("--period", type=float, default=0.5, help="seconds between signs of life")
+    mesh = parser.add_argument_group("a mesh, instead of a bus (docs/mesh.md)")
+    mesh.add_argument("--listen", metavar="ADDRESS", help="be a node of a mesh, at 127.0.0.1:7400")
+    mesh.add_argument("--join", metavar="ADDRESS", action="append", help="a node that is there")
+    mesh.add_argument("--cluster", help="the domain; nodes of one domain form a cluster")
+    mesh.add_argument("--advertise", metavar="ADDRESS", help="where others reach it, if elsewhere")
+    mesh.add_argument("--key-file", metavar="FILE", help="made by `unisono mesh key FILE`")
+    mesh.add_argument("--insecure", action="store_true", help="no key: nothing is protected")
+    mesh.add_argument("--trees", type=int, help="active coordinators a cluster, of a new mesh (2)")
+    mesh.add_argument("--backups", type=int, help="of each of them, of a new mesh (1)")
 
 
 def run(args: argparse.Namespace, ui: Ui) -> int:
     return asyncio.run(_host(args, ui))
 
 
+def _url(args: argparse.Namespace) -> str:
+    mesh = {
+        "listen": args.listen,
+        "cluster": args.cluster,
+        "advertise": args.advertise,
+        "key": args.key_file,
+        "insecure": 1 if args.insecure else None,
+        "trees": args.trees,
+        "backups": args.backups,
+    }
+    given = {name: value for name, value in mesh.items() if value is not None}
+    if args.url is not None:
+        if given or args.join:
+            raise BadInput("a bus, or --listen and what belongs to it; not both")
+        return str(args.url)
+    if args.listen is None:
+        raise BadInput("which bus? name its address, or --listen to be a node of a mesh")
+    return f"mesh://{','.join(args.join or ())}?{urlencode(given)}"
+
+
 async def _host(args: argparse.Namespace, ui: Ui) -> int:
     stop = told_to_stop()
+    url = _url(args)
     connection = unisono.connect(
-        args.url,
+        url,
         name=args.name,
         disk=args.disk,
         trace=args.trace,
         replicas=args.replicas,
         period_s=args.period,
-        found=not args.join,
+        found=not args.no_found,
     )
     async with connection as bus:
         ui.emit({"node": bus.id, "members": list(bus.overview.members)})
-        ui.show(f"{bus.id} hosts topic managers on {public(args.url)}; stop it with Ctrl-C")
+        shown = public(url) if args.listen is None else f"the mesh, at {args.listen}"
+        ui.show(f"{bus.id} hosts topic managers on {shown}; stop it with Ctrl-C")
         stopping = asyncio.ensure_future(stop.wait())
         failing = asyncio.ensure_future(bus.notify())  # nothing is subscribed: it ends with the bus
         await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)

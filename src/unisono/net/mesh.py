@@ -144,7 +144,7 @@ class MeshService:
                 await self._joined.wait()
         except TimeoutError:
             await self.close()
-            counts = {k: n for k, n in self.endpoint.counters.items() if k.startswith("rejected")}
+            counts = {k: n for k, n in self.endpoint.counters.items() if n and k[:3] == "rej"}
             heard = f"; {counts}" if counts else ""
             raise EnvironmentLacks(
                 f"no mesh answers at {', '.join(settings.seeds)} within {self._connect_s:g} s"

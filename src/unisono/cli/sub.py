@@ -1,0 +1,72 @@
+"""`unisono sub`: print what is notified, until Ctrl-C or a number of events."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any
+
+import unisono
+from unisono.cli.ui import Ui
+from unisono.core.events import Delivery
+from unisono.errors import BadInput
+from unisono.net.signals import told_to_stop
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", help="the bus, for example mesh://127.0.0.1:7400")
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument("--where", help="only events that match (docs/content.md)")
+    parser.add_argument("--order", default="total", help="none, fifo or total (total)")
+    parser.add_argument("--delivery", default="none", help="reliable or none (none)")
+    parser.add_argument("--count", type=int, help="stop after so many events")
+
+
+def run(args: argparse.Namespace, ui: Ui) -> int:
+    if args.count is not None and args.count < 1:
+        raise BadInput("--count is a positive number")
+    return asyncio.run(_listen(args, ui))
+
+
+async def _listen(args: argparse.Namespace, ui: Ui) -> int:
+    stop = told_to_stop()
+    events: list[dict[str, Any]] = []
+    async with unisono.connect(
+        args.url,
+        order=args.order,
+        delivery=args.delivery,
+        name="sub",
+        manage=args.order != "total",  # it comes and goes; nodes stay
+    ) as bus:
+        await bus.subscribe(*args.topics, where=args.where)
+        ui.remark(f"listening to {', '.join(args.topics)}; stop with Ctrl-C")
+        stopping = asyncio.ensure_future(stop.wait())
+        heard = 0
+        while args.count is None or heard < args.count:
+            coming = asyncio.ensure_future(bus.notify())
+            await asyncio.wait((coming, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                coming.cancel()
+                break
+            heard += 1
+            delivery = coming.result()
+            if ui.as_json:
+                events.append(_row(delivery))
+            else:
+                ui.show(f"{delivery.topic}  {_text(delivery)}  ({delivery.status.value})")
+        stopping.cancel()
+        ui.emit({"events": events, "troubles": bus.troubles})
+    return 0
+
+
+def _text(delivery: Delivery) -> str:
+    return delivery.payload.decode(errors="backslashreplace")
+
+
+def _row(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "topic": delivery.topic,
+        "id": delivery.id,
+        "payload": _text(delivery),
+        "status": delivery.status.value,
+    }
