@@ -18,6 +18,7 @@ from unisono.errors import BadInput, EnvironmentLacks
 
 KEY_FILE = "UNISONO_KEY_FILE"  # the environment's answer to "which key?"
 _CONNECT_S = 5.0
+_JOIN_S = 15.0  # a mesh that is just electing takes a while
 
 Make = Callable[[], EventService]
 Query = dict[str, str]
@@ -39,7 +40,7 @@ def service_of(url: str, patience_s: float) -> Make:
     if parts.scheme == "memory":
         return _memory(url, parts, query)
     if parts.scheme == "mesh":
-        return _mesh(url, parts, query, min(patience_s, _CONNECT_S))
+        return _mesh(url, parts, query, min(patience_s, _JOIN_S))
     known = "memory://, nats:// and mesh://"
     raise BadInput(f"{url!r} names no bus that is supported; use {known}")
 

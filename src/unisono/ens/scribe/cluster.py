@@ -133,16 +133,16 @@ class Cluster:
         view = self.view
         if view is None:
             return
-        if not self.leads:
-            self._tell(self.leader.address, Enter(self.domain, member))
-            return
-        self._heard[member.name] = now
-        others = tuple(m for m in view.members if m.address != member.address)
-        known = self.member(member.name)
-        if known is not None or len(others) >= MEMBERS:
+        # Who was at this address before is gone, whether or not somebody has noticed.
+        others = [m for m in view.members if m.address != member.address or m == member]
+        first = next((m for m in others if m.candidate), others[0] if others else self.me)
+        if first != self.me:
+            self._tell(first.address, Enter(self.domain, member))
+        elif member in others or len(others) >= MEMBERS:
             self._tell(member.address, Views(view))
-            return
-        self._announce((*others, member), now)
+        else:
+            rest = (m for m in others if m != self.me)
+            self._announce((self.me, *rest, member), now)
 
     def leave(self) -> None:
         """Say so; whoever leads next hears it, too."""

@@ -1,0 +1,179 @@
+"""The mesh over real sockets in one process: guarantees above it, guests, keys, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from support.servers import free_port
+
+import unisono
+from unisono.errors import BadInput, EnvironmentLacks
+from unisono.net.keys import make_key, read_key
+from unisono.net.mesh import MeshService, Settings
+from unisono.net.services import KEY_FILE, service_of
+
+_PATIENCE_S = 30
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    make_key(tmp_path / "key")
+    return tmp_path / "key"
+
+
+def address() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(_PATIENCE_S):
+        while not holds():  # noqa: ASYNC110 - of datagrams, there is no event
+            await asyncio.sleep(0.005)
+
+
+def test_total_order_over_a_mesh_of_two_clusters_and_a_guest(key: Path) -> None:
+    async def scene() -> None:
+        one, two = address(), address()
+        rome = f"mesh://?listen={one}&cluster=rome&key={key}"
+        oslo = f"mesh://{one}?listen={two}&cluster=oslo&key={key}"
+        async with (
+            unisono.connect(rome, order="total") as a,
+            unisono.connect(oslo, order="total") as b,
+            unisono.connect(f"mesh://{two}?key={key}", order="total") as guest,
+        ):
+            await asyncio.gather(a.subscribe("x", "y"), b.subscribe("x", "y"))
+
+            async def publish(bus: unisono.Bus, topic: str) -> None:
+                for number in range(100):
+                    await bus.publish(topic, b"%d" % number)
+
+            await asyncio.gather(publish(guest, "x"), publish(a, "y"), publish(b, "x"))
+
+            async def hear(bus: unisono.Bus) -> list[str]:
+                return [(await bus.notify()).id for _ in range(300)]
+
+            async with asyncio.timeout(_PATIENCE_S):
+                heard = await asyncio.gather(hear(a), hear(b))
+            assert heard[0] == heard[1]
+
+    asyncio.run(scene())
+
+
+class Member:
+    """A process of the mesh that keeps what it hears."""
+
+    def __init__(self, key: Path | None, **settings: object) -> None:
+        secret = read_key(key) if key is not None else None
+        made = Settings(key=secret, **{"listen": "127.0.0.1:0", **settings})  # type: ignore[arg-type]
+        self.service = MeshService(made, _PATIENCE_S)
+        self.heard: list[bytes] = []
+        self.troubles: list[str] = []
+
+    async def open(self) -> Member:
+        await self.service.open(self._on_frame, self.troubles.append, lambda: None)
+        return self
+
+    async def _on_frame(self, topic: str, frame: bytes) -> None:
+        self.heard.append(frame)
+
+
+def test_a_guest_goes_on_when_the_node_it_came_by_is_gone(key: Path) -> None:
+    async def scene() -> None:
+        async with AsyncExitStack() as stack:
+            first, second = address(), address()
+            nodes = [
+                await Member(key, listen=first, cluster="rome", node=True).open(),
+                await Member(key, listen=second, seeds=(first,), cluster="rome", node=True).open(),
+            ]
+            guest = await Member(key, seeds=(first,)).open()
+            for member in (*nodes[1:], guest):
+                stack.push_async_callback(member.service.close)
+            await guest.service.subscribe("t")
+            await nodes[0].service.close()
+            for number in range(20):
+                await nodes[1].service.publish("t", b"%d" % number)
+            await until(lambda: len(guest.heard) == 20)
+            await until(lambda: guest.service.mesh.cluster.leader.address == second)
+
+    asyncio.run(scene())
+
+
+def test_who_has_another_key_is_not_heard(key: Path, tmp_path: Path) -> None:
+    make_key(tmp_path / "other")
+
+    async def scene() -> None:
+        first = address()
+        node = await Member(key, listen=first, cluster="rome", node=True).open()
+        for other in (tmp_path / "other", None):
+            stranger = Member(other, seeds=(first,))
+            stranger.service._connect_s = 0.3
+            with pytest.raises(EnvironmentLacks, match="with the same key"):
+                await stranger.open()
+        view = node.service.mesh.cluster.view
+        assert view is not None and len(view.members) == 1
+        counters = node.service.endpoint.counters
+        assert counters["messages in"] == 0
+        assert sum(count for name, count in counters.items() if name.startswith("rejected")) > 0
+        await node.service.close()
+
+    asyncio.run(scene())
+
+
+def test_a_restarted_node_is_let_in_at_once(key: Path) -> None:
+    """At the same address, before anybody has noticed that it was gone."""
+
+    async def scene() -> None:
+        first, second = address(), address()
+        settings = {"listen": second, "seeds": (first,), "cluster": "rome", "node": True}
+        a = await Member(key, listen=first, cluster="rome", node=True).open()
+        b = await Member(key, **settings).open()
+        assert b.service._ticking is not None
+        b.service._ticking.cancel()
+        endpoint = b.service.endpoint
+        assert endpoint._socket is not None
+        asyncio.get_running_loop().remove_reader(endpoint._socket)
+        endpoint._socket.close()  # as a kill does: without a word
+        c = await Member(key, **settings).open()
+        await a.service.subscribe("t")
+        await c.service.publish("t", b"again")
+        await until(lambda: a.heard == [b"again"])
+        view = a.service.mesh.cluster.view
+        assert view is not None and len(view.members) == 2
+        await c.service.close()
+        await a.service.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("mesh://127.0.0.1:7400", "a mesh needs a key"),
+        ("mesh://?key=k", "the address of a node"),
+        ("mesh://localhost:1?insecure=1", "is not an address like"),
+        ("mesh://127.0.0.1:1?insecure=1&key=k", "exclude each other"),
+        ("mesh://127.0.0.1:1/x?insecure=1", "without '/x'"),
+        ("mesh://127.0.0.1:1?insecure=1&colour=red", "colour"),
+        ("mesh://127.0.0.1:1?key=nowhere", "there is no key at"),
+        ("mesh://?listen=127.0.0.1:0&insecure=1", "which cluster"),
+        ("mesh://127.0.0.1:1?insecure=1&trees=x", "trees"),
+        ("mesh://127.0.0.1:1?insecure=1&trees=99", "trees"),
+        ("mesh://127.0.0.1:1?insecure=1&cluster=a%20b", "' '"),
+    ],
+)
+def test_bad_addresses_are_refused(url: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY_FILE, raising=False)
+    with pytest.raises(BadInput, match=problem):
+        service_of(url, 1.0)
+
+
+def test_an_address_that_nobody_can_reach_is_refused() -> None:
+    async def scene() -> None:
+        with pytest.raises(BadInput, match="advertise"):
+            await Member(None, listen="0.0.0.0:0", cluster="rome", node=True).open()
+
+    asyncio.run(scene())
