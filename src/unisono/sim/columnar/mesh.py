@@ -22,7 +22,9 @@ from unisono.ens.scribe.ids import BASE_BITS, BITS, DIGITS, group_id, site_id
 from unisono.sim.columnar.models import Floats
 from unisono.sim.columnar.overlay import branches, first_at_least
 
-NOBODY = -1  # there is no further hop, or no site for a cell: the key has arrived, the cell is empty
+NOBODY = (
+    -1
+)  # there is no further hop, or no site for a cell: the key has arrived, the cell is empty
 OUTSIDE = -2  # instead of a parent: not in the tree
 _WIDTH = np.uint64(BASE_BITS)
 _BITS = np.uint64(BITS)

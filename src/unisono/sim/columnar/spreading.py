@@ -82,10 +82,10 @@ def _across(clusters: Clusters, alive: Bools, at_us: Longs) -> bool:
                 process = other % min(slots, size)
                 gap_us = _gap_us(slots, size, clusters.local_us, slot, process)
                 came_us = at_us[slot, site] + gap_us
-                if came_us < at_us[other, site] and alive[other, site]:
-                    if clusters.wants[site] or gap_us == 0:
-                        at_us[other, site] = came_us
-                        earlier = True
+                told = clusters.wants[site] or gap_us == 0
+                if told and came_us < at_us[other, site] and alive[other, site]:
+                    at_us[other, site] = came_us
+                    earlier = True
     return earlier
 
 
@@ -147,15 +147,13 @@ def published(
 ) -> Longs:
     """Who has an event first: the coordinators of the publisher, and the roots.
 
-    `publisher` is a process of a site. Its coordinators know the roots by the first event that these
-    have confirmed; before, an event goes there hop by hop.
+    `publisher` is a process of a site. Its coordinators know the roots from the first event that
+    these have confirmed; before, an event goes there hop by hop.
     """
     site, process = publisher
     came_us = np.full((len(rings), clusters.size.size), NEVER)
     for slot, (ring, key) in enumerate(zip(rings, keys, strict=True)):
-        gap_us = _gap_us(
-            len(rings), int(clusters.size[site]), clusters.local_us, slot, process
-        )
+        gap_us = _gap_us(len(rings), int(clusters.size[site]), clusters.local_us, slot, process)
         came_us[slot, site] = at_us + gap_us
         root, up_us = _up_us(ring, where, site, np.uint64(key))
         if roots_known:
