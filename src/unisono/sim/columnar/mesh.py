@@ -268,7 +268,7 @@ def _parents(ring: Ring, key: np.uint64, wants: Bools) -> Ints:
 def parents(ring: Ring, key: int, wants: Bools) -> Ints:
     """The parents of all sites in the tree of a key; of its root NOBODY."""
     parent = _parents(ring, np.uint64(key), wants)[ring.place]
-    return np.where(parent >= 0, ring.site[parent], parent)
+    return np.where(parent >= 0, ring.site[np.maximum(parent, 0)], parent)
 
 
 @compiled
