@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from random import Random
 
 import numpy as np
@@ -160,13 +161,13 @@ class Living:
         for slot in range(self.shape.trees):
             found = sites(self.world, slot)
             for one, name in enumerate(self.names):
-                for other, process in enumerate(self._coordinators(slot)):
+                for other, process in enumerate(self.coordinators(slot)):
                     if one != other:
                         contact = self.world.nodes[process].contact(slot)
                         delay = mesh.delay_us(self.where, one, other)
                         found[name].ring.hear(contact, 2 * delay)
 
-    def _coordinators(self, slot: int) -> list[str]:
+    def coordinators(self, slot: int) -> list[str]:
         trees = self.shape.trees
         return [f"{site}/{slot % min(trees, size)}" for site, size in enumerate(self.sizes)]
 
@@ -214,18 +215,19 @@ def by_columns(
     publisher: str,
     roots_known: bool = False,
     casting: Bools | None = None,
+    dead: Container[str] = (),
 ) -> dict[str, int]:
     """When every process could have it. `casting`: sites whose coordinators tell each other."""
-    keys = [group_id(topic, slot) for slot in range(living.shape.trees)]
-    casts = wants if casting is None else casting
-    clusters = spreading.Clusters(living.sizes, casts, LOCAL_US)
+    slots = range(living.shape.trees)
+    keys = [group_id(topic, slot) for slot in slots]
+    clusters = spreading.Clusters(living.sizes, wants if casting is None else casting, LOCAL_US)
+    alive = np.array([[a not in dead for a in living.coordinators(slot)] for slot in slots])
     site, process = (int(part) for part in publisher.split("/"))
     first_us = spreading.published(
-        living.rings, keys, living.where, clusters, (site, process), roots_known=roots_known
+        living.rings, keys, living.where, clusters, alive, (site, process), roots_known
     )
     trees = [mesh.tree(ring, key, wants) for ring, key in zip(living.rings, keys, strict=True)]
     links = [spreading.links_us(tree, living.where) for tree in trees]
-    alive = np.ones(first_us.shape, np.bool_)
     came_us = spreading.spread(trees, links, clusters, alive, first_us)
     start, members_us = spreading.members_us(clusters, came_us)
     times = {
@@ -300,6 +302,23 @@ def test_where_nobody_subscribes_coordinators_tell_each_other_nothing() -> None:
     living.subscribe(topic, wanting)
     measured = living.publish(publisher, topic, b"x")
     assert measured == {address: expected[address] for address in wanting}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_dead_cut_off_the_same_processes(seed: int) -> None:
+    """A sixth of the coordinators, right after they have died."""
+    living = Living(seed, 30, 1 + seed % 3, 1 + seed % 2, 3)
+    wanting = living.some(1.0)
+    living.subscribe("a", wanting)
+    active = sorted({a for slot in range(living.shape.trees) for a in living.coordinators(slot)})
+    dead = set(living.rng.sample(active, len(active) // 6))
+    publisher = living.rng.choice(sorted(wanting - dead))
+    for address in dead:
+        living.world.crash(address)
+    measured = living.publish(publisher, "a", b"x")
+    computed = by_columns(living, "a", living.wants(wanting), publisher, dead=dead)
+    reached = {a for a in wanting - dead if computed[a] < spreading.NEVER}
+    assert measured == {address: computed[address] for address in reached}
 
 
 def test_one_tree_brings_events_down_from_the_root() -> None:

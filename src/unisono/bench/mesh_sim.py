@@ -121,7 +121,7 @@ def _two_trees(case: Case, names: list[str], seed: int) -> float:
     alive = np.ones((2, sites), np.bool_)
 
     def publish() -> Longs:
-        first_us = spreading.published(rings, keys, case.where, clusters, (seed % sites, 2))
+        first_us = spreading.published(rings, keys, case.where, clusters, alive, (seed % sites, 2))
         came_us = spreading.spread(trees, links, clusters, alive, first_us)
         return spreading.members_us(clusters, came_us)[1]
 

@@ -65,9 +65,9 @@ def multicast(tree: Tree, link_us: Longs, alive: Bools, at_us: int = 0) -> Longs
 
 
 @in_place
-def _gap_us(slots: int, size: int, local_us: int, slot: int, process: int) -> int:
-    """Between a coordinator and a process of its site: it may be that process."""
-    return 0 if slot % min(slots, size) == process else local_us
+def _coordinates(slots: int, size: int, process: int, slot: int) -> bool:
+    """Whether this process of a site is the slot's coordinator."""
+    return process == slot % min(slots, size)
 
 
 @in_place
@@ -78,11 +78,11 @@ def _across(clusters: Clusters, alive: Bools, at_us: Longs) -> bool:
     for site in range(sites):
         size = clusters.size[site]
         for slot in range(slots):
+            process = slot % min(slots, size)
             for other in range(slots):
-                process = other % min(slots, size)
-                gap_us = _gap_us(slots, size, clusters.local_us, slot, process)
-                came_us = at_us[slot, site] + gap_us
-                told = clusters.wants[site] or gap_us == 0
+                same = _coordinates(slots, size, process, other)
+                came_us = at_us[slot, site] + (0 if same else clusters.local_us)
+                told = same or clusters.wants[site]
                 if told and came_us < at_us[other, site] and alive[other, site]:
                     at_us[other, site] = came_us
                     earlier = True
@@ -118,20 +118,27 @@ def members_us(clusters: Clusters, at_us: Longs) -> tuple[Longs, Longs]:
         size = clusters.size[site]
         for process in range(size):
             for slot in range(slots):
-                gap_us = _gap_us(slots, size, clusters.local_us, slot, process)
+                same = _coordinates(slots, size, process, slot)
+                gap_us = 0 if same else clusters.local_us
                 at = start[site] + process
                 came_us[at] = min(came_us[at], at_us[slot, site] + gap_us)
     return start, came_us
 
 
 @compiled
-def _up_us(ring: Ring, where: Plane, site: int, key: np.uint64) -> tuple[int, int]:
-    """The root, and how long a message takes to it, hop by hop."""
+def _to_root(
+    ring: Ring, where: Plane, site: int, key: np.uint64, alive: Bools, direct: bool
+) -> tuple[int, int]:
+    """The root, and how long a message takes to it; NEVER over somebody dead."""
     at, root = ring.place[site], nearest_to(ring.ids, key)
+    if direct:
+        return ring.site[root], delay_us(where, site, ring.site[root])
     taken_us = 0
     while at != root:
         hop = hop_from(ring, at, key, root)
         taken_us += delay_us(where, ring.site[at], ring.site[hop])
+        if not alive[ring.site[hop]]:
+            return ring.site[root], NEVER
         at = hop
     return ring.site[root], taken_us
 
@@ -141,8 +148,8 @@ def published(
     keys: Sequence[int],
     where: Plane,
     clusters: Clusters,
+    alive: Bools,
     publisher: tuple[int, int],
-    at_us: int = 0,
     roots_known: bool = True,
 ) -> Longs:
     """Who has an event first: the coordinators of the publisher, and the roots.
@@ -151,12 +158,12 @@ def published(
     these have confirmed; before, an event goes there hop by hop.
     """
     site, process = publisher
-    came_us = np.full((len(rings), clusters.size.size), NEVER)
+    at_us = np.full(alive.shape, NEVER)
     for slot, (ring, key) in enumerate(zip(rings, keys, strict=True)):
-        gap_us = _gap_us(len(rings), int(clusters.size[site]), clusters.local_us, slot, process)
-        came_us[slot, site] = at_us + gap_us
-        root, up_us = _up_us(ring, where, site, np.uint64(key))
-        if roots_known:
-            up_us = delay_us(where, site, root)
-        came_us[slot, root] = at_us + gap_us + up_us
-    return came_us
+        if alive[slot, site]:
+            same = _coordinates(len(rings), int(clusters.size[site]), process, slot)
+            gap_us = 0 if same else clusters.local_us
+            root, up_us = _to_root(ring, where, site, np.uint64(key), alive[slot], roots_known)
+            at_us[slot, root] = min(gap_us + up_us, NEVER)
+            at_us[slot, site] = gap_us
+    return at_us
