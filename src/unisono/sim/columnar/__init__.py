@@ -1,4 +1,4 @@
-"""The columnar engine: total order, and reliable delivery, on arrays for ten thousand nodes.
+"""The columnar engine: total order, reliable delivery and the mesh on arrays, for 10,000 nodes.
 
 A second implementation of a few rules, on purpose; tests/parity holds it to the object nodes. What
 it models and what not: docs/columnar.md. Needs numpy and numba.
@@ -35,4 +35,9 @@ FIFO:
 
     brokers.py      a network of brokers that match in parallel
     latches.py      the rules of `qos/fifo/`, over what arrives
+
+The mesh:
+
+    mesh.py         rings and trees: the rules of `ens/scribe`, of sites that know each other
+    spreading.py    when an event is where, over several trees and in clusters
 """

@@ -52,7 +52,7 @@ def nearest(ids: Words, key: int) -> int:
 
 
 @compiled
-def _first_at_least(ids: Words, key: np.uint64) -> int:
+def first_at_least(ids: Words, key: np.uint64) -> int:
     low, high = 0, ids.size
     while low < high:
         middle = (low + high) // 2
@@ -80,8 +80,8 @@ def next_hop(ids: Words, node: int, target: int) -> int:
     span = np.uint64(64) - np.uint64(4) * digits
     low = (ids[target] >> span) << span
     high = low | ((np.uint64(1) << span) - np.uint64(1))
-    begin = _first_at_least(ids, low)
-    end = ids.size if high == ~np.uint64(0) else _first_at_least(ids, high + np.uint64(1))
+    begin = first_at_least(ids, low)
+    end = ids.size if high == ~np.uint64(0) else first_at_least(ids, high + np.uint64(1))
     draw = mix(ids[node] ^ low ^ digits)
     return int(begin + np.int64((draw >> np.uint64(1)) % np.uint64(end - begin)))
 
