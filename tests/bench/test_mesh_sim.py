@@ -41,8 +41,7 @@ def test_each_target_can_be_missed(slow: dict[str, float]) -> None:
 def test_all_is_measured_on_the_same_work() -> None:
     remarks: list[str] = []
     found = mesh_sim.run(1, remarks.append, sites=400, topics=3)
-    assert found["machine"]["cores"] >= 1 and remarks
-    assert found["mesh_sim"]["sites"] == 400
+    assert remarks and found["sites"] == 400
 
 
 def test_other_results_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:

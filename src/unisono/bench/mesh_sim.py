@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from unisono.bench.machine import machine
 from unisono.compiled import Ints, Longs
 from unisono.sim.columnar import mesh, spreading
 
@@ -46,14 +45,14 @@ class Case(NamedTuple):
 def run(
     runs: int, remark: Callable[[str], None], sites: int = SITES, topics: int = TOPICS
 ) -> dict[str, Any]:
-    """Measure everything; the JSON object of the command."""
+    """Measure everything."""
     _measure(min(sites, 300), 2, 0)  # compiles
     found = []
     for turn in range(runs):
         found.append(_measure(sites, topics, turn))
         told = ", ".join(f"{name} {taken * 1000:.3f} ms" for name, taken in found[-1].items())
         remark(f"run {turn + 1}: {told}")
-    return {"machine": machine(), "mesh_sim": summarise(found, sites, topics)}
+    return summarise(found, sites, topics)
 
 
 def summarise(found: list[dict[str, float]], sites: int, topics: int) -> dict[str, Any]:

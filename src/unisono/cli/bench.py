@@ -9,7 +9,7 @@ from typing import Any
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput, EnvironmentLacks
 
-BENCHMARKS = ("audit", "coding", "delivery", "fifo", "order", "sim", "spark")
+BENCHMARKS = ("audit", "coding", "delivery", "fifo", "mesh", "order", "sim", "spark")
 # Options that mean something to some benchmarks only.
 OPTIONS = dict.fromkeys(("rows", "folder", "master"), ("audit", "spark")) | dict.fromkeys(
     ("bus", "topics", "subscribers"), ("order",)
@@ -44,6 +44,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
         "coding": _coding,
         "delivery": _delivery,
         "fifo": _fifo,
+        "mesh": _mesh,
         "order": _order,
         "sim": _sim,
         "spark": _spark,
@@ -96,6 +97,31 @@ def _spark(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
         )
     ui.show(f"exponent: {grown['exponent']} (at most {grown['targets']['exponent_max']})")
     ui.show("met" if found["met"] else "not met")
+    return result
+
+
+def _mesh(args: argparse.Namespace, ui: Ui) -> dict[str, Any]:
+    from unisono.bench import mesh
+
+    result = mesh.run(args.runs or mesh.RUNS, ui.remark)
+    figures = result["mesh"]
+    batched, least = figures["datagrams"]["batched"], figures["datagrams"]["targets"]
+    ui.show(
+        f"{batched['datagrams_per_cpu_s']:,} datagrams received and authenticated a second and "
+        f"core (at least {least['datagrams_per_cpu_s_min']:,})"
+    )
+    late = figures["latency"]
+    for name in ("mesh", "nats", "zenoh"):
+        ui.show(
+            f"{late['event_bytes']:,} bytes to {late['subscribers']} subscribers over {name}: p50 "
+            f"{late[name]['p50_ms']:g} ms, p99 {late[name]['p99_ms']:g} ms"
+        )
+    sim = figures["simulator"]
+    ui.show(
+        f"a tree of {sim['sites']:,} sites: {sim['build_s']} s, one multicast "
+        f"{sim['multicast_ms']} ms"
+    )
+    ui.show("met" if figures["met"] else "not met")
     return result
 
 

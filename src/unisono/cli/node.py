@@ -12,6 +12,7 @@ import unisono
 from unisono.cli.ui import Ui
 from unisono.ens.base import public
 from unisono.errors import BadInput
+from unisono.net import loop
 from unisono.net.signals import told_to_stop
 
 
@@ -35,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, ui: Ui) -> int:
-    return asyncio.run(_host(args, ui))
+    return loop.run(_host(args, ui))
 
 
 def _url(args: argparse.Namespace) -> str:

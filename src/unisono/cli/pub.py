@@ -9,6 +9,7 @@ import sys
 import unisono
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput
+from unisono.net import loop
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
         raise BadInput("--count and --rate are positive numbers")
     if not args.payload and args.count > 1:
         raise BadInput("--count is for events given as arguments")
-    return asyncio.run(_publish(args, ui))
+    return loop.run(_publish(args, ui))
 
 
 async def _publish(args: argparse.Namespace, ui: Ui) -> int:
@@ -38,8 +39,8 @@ async def _publish(args: argparse.Namespace, ui: Ui) -> int:
         name="pub",
         manage=args.order != "total",  # it comes and goes; nodes stay
     ) as bus:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
+        clock = asyncio.get_running_loop().time
+        begun = clock()
         lines = iter(args.payload * args.count) if args.payload else None
         with ui.progress() as progress:
             total = len(args.payload) * args.count or None
@@ -53,7 +54,7 @@ async def _publish(args: argparse.Namespace, ui: Ui) -> int:
                 if text is None:
                     break
                 if args.rate is not None:
-                    await asyncio.sleep(max(0.0, begun + published / args.rate - loop.time()))
+                    await asyncio.sleep(max(0.0, begun + published / args.rate - clock()))
                 await bus.publish(args.topic, text.encode())
                 published += 1
                 progress.advance(task)

@@ -10,6 +10,7 @@ import unisono
 from unisono.cli.ui import Ui
 from unisono.core.events import Delivery
 from unisono.errors import BadInput
+from unisono.net import loop
 from unisono.net.signals import told_to_stop
 
 
@@ -25,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, ui: Ui) -> int:
     if args.count is not None and args.count < 1:
         raise BadInput("--count is a positive number")
-    return asyncio.run(_listen(args, ui))
+    return loop.run(_listen(args, ui))
 
 
 async def _listen(args: argparse.Namespace, ui: Ui) -> int:
