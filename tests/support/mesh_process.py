@@ -20,7 +20,12 @@ TOPIC = "flights"
 async def main(about: dict[str, Any]) -> None:
     stop = told_to_stop()
     connection = unisono.connect(
-        about["url"], order="none", delivery="reliable", trace=about["trace"], name=about["name"]
+        about["url"],
+        order="none",
+        delivery="reliable",
+        reliability=unisono.Reliability(coding=False),  # a dozen processes would compile it
+        trace=about["trace"],
+        name=about["name"],
     )
     async with connection as bus:
         if about["publish"]:

@@ -338,6 +338,8 @@ class Connection:
 
         bus = Bus(runtime, shut, leave_s=options.patience_s)
         try:
+            if options.recovering:
+                await asyncio.to_thread((options.reliability or Reliability()).prepare)
             await runtime.open(
                 lambda opened: self._make(node_id, options, self._limits, opened, disk)
             )

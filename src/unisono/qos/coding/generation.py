@@ -242,3 +242,19 @@ class Decoder:
             self._field.combine_anew(mix, held, payloads, seed)
             self._field.combine(mix, self._factors[: self.rank], factors)
         return factors, payloads
+
+
+def prepare(coding: bool) -> None:
+    """Compile what generations need, or load it: seconds that no event shall wait for."""
+    field, rng = Field(), Random(0)
+    for size in (8, 256):  # short rows have a kernel of their own
+        packets = np.arange(3 * size, dtype=np.uint8).reshape(3, size)
+        decoder = Decoder(3, size, field)
+        if coding:
+            decoder.add(bytes((1, 0, 0)), packets[0].tobytes())
+            decoder.recode(1, rng)
+            for factors, payload in zip(*Encoder(packets, field).combinations(6, rng), strict=True):
+                decoder.add(factors.tobytes(), payload.tobytes())
+        for place in range(3):
+            decoder.add(bytes(place == other for other in range(3)), packets[place].tobytes())
+        assert np.array_equal(decoder.decode(), packets)

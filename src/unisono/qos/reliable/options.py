@@ -51,6 +51,14 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.fan_in != 1 and self.gossip != "pull":
             raise Unsupported(f'fan_in means nothing with gossip="{self.gossip}"; leave it out')
 
+    def prepare(self) -> None:
+        """What takes seconds the first time in a process, and no event shall wait for."""
+        try:
+            from unisono.qos.coding.generation import prepare
+        except ImportError:
+            return  # `layer` says what is missing
+        prepare(self.coding)
+
     def layer(
         self,
         node_id: str,
