@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
+# What decoding raises of bytes that are not what they should be; text that is no UTF-8 among them.
+UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError, OverflowError)
+
 
 class UnisonoError(Exception):
     """Base of all errors raised on purpose. The text says what to do."""

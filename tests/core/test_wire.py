@@ -63,6 +63,7 @@ def _frame(body: bytes, version: int = VERSION, magic: int = MAGIC) -> bytes:
         (_frame(b"abc")[:-1] + b"x", "checksum"),
         (_frame(b"abc"), "malformed"),
         (_frame(b"\x92\xa1s\x92\xa5nonesuch\x01"), "malformed"),
+        (_frame(b"\x92\xa1\xfe\x92\xa5event\x01"), "malformed"),  # text that is no UTF-8
         (_frame(b"\x00" * (1 << 21)), "too long"),
     ],
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from random import Random
 
 import pytest
+from support.proxy import Proxy
 from support.servers import free_port
 
 import unisono
@@ -15,6 +18,7 @@ from unisono.errors import BadInput, EnvironmentLacks
 from unisono.net.keys import make_key, read_key
 from unisono.net.mesh import MeshService, Settings
 from unisono.net.services import KEY_FILE, service_of
+from unisono.net.udp import Endpoint
 
 _PATIENCE_S = 30
 
@@ -175,5 +179,86 @@ def test_an_address_that_nobody_can_reach_is_refused() -> None:
     async def scene() -> None:
         with pytest.raises(BadInput, match="advertise"):
             await Member(None, listen="0.0.0.0:0", cluster="rome", node=True).open()
+
+    asyncio.run(scene())
+
+
+def test_a_live_node_ignores_a_hundred_thousand_bad_datagrams(key: Path) -> None:
+    """Recorded, cut, lengthened, changed and made-up ones; meanwhile it serves, and holds no more
+    than before. `test_udp.py` counts each kind by its reason."""
+
+    async def scene() -> None:
+        rng = Random(7)
+        proxy = Proxy(1)
+        listen = address()
+        public = proxy.add(listen)
+        node = await Member(key, listen=listen, advertise=public, cluster="rome", node=True).open()
+        home = address()
+        guest = await Member(key, listen=home, advertise=proxy.add(home), seeds=(public,)).open()
+        await guest.service.subscribe("t")
+        recorded: list[bytes] = []
+        proxy.tap = lambda origin, to, datagram: recorded.append(datagram) if to == public else None
+        for number in range(200):
+            await guest.service.publish("t", b"%d" % number)
+        await until(lambda: len(guest.heard) == 200)
+        proxy.tap = None
+        host, port = listen.split(":")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as attacker:
+            attacker.connect((host, int(port)))
+            before = rejections(node)
+            for turn in range(1000):
+                for _ in range(100):
+                    attacker.send(spoiled(rng, rng.choice(recorded)))
+                wanted = before + 100 * (turn + 1)
+                while rejections(node) < wanted:  # noqa: ASYNC110 - of datagrams
+                    await asyncio.sleep(0)
+                if turn % 10 == 0:
+                    await guest.service.publish("t", b"%d" % (200 + turn))
+        await until(lambda: len(guest.heard) == 300)
+        assert len(set(guest.heard)) == 300
+        assert node.service.endpoint.peers == [guest.service.mesh.cluster.me.address]
+        await guest.service.close()
+        await node.service.close()
+        proxy.close()
+
+    asyncio.run(scene())
+
+
+def rejections(node: Member) -> int:
+    counters = node.service.endpoint.counters
+    return sum(count for name, count in counters.items() if name.startswith("rejected"))
+
+
+def spoiled(rng: Random, datagram: bytes) -> bytes:
+    """From a stranger's address even a datagram that was left as it was is none."""
+    kind = rng.randrange(5)
+    if kind == 0:
+        return datagram
+    if kind == 1:
+        return datagram[: rng.randrange(len(datagram))]
+    if kind == 2:
+        return datagram + bytes(rng.randrange(1, 400))
+    if kind == 3:
+        at = rng.randrange(len(datagram))
+        return datagram[:at] + bytes((datagram[at] ^ rng.randrange(1, 256),)) + datagram[at + 1 :]
+    return rng.randbytes(rng.randrange(1, 1472))
+
+
+def test_an_authenticated_peer_that_talks_nonsense_changes_nothing(key: Path) -> None:
+    async def scene() -> None:
+        listen = address()
+        node = await Member(key, listen=listen, cluster="rome", node=True).open()
+        peer = Endpoint(address(), read_key(key), lambda *_: None, lambda _: None, lambda _: None)
+        await peer.open()
+        rng = Random(3)
+        view = node.service.mesh.cluster.view
+        for _ in range(1000):
+            while not peer.send(listen, b"\x01" + rng.randbytes(rng.randrange(60))):
+                await peer.room(listen)
+        assert await peer.flushed(listen)
+        await until(lambda: sum(node.service.rejected.values()) == 1000)
+        assert node.service.mesh.cluster.view is view
+        await peer.close()
+        await node.service.close()
 
     asyncio.run(scene())

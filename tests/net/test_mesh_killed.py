@@ -23,6 +23,7 @@ from support import mesh_process
 from support.proxy import Proxy
 from support.servers import free_port
 
+from unisono.ens.scribe.ids import distance, group_id, site_id
 from unisono.net.keys import make_key
 from unisono.pipeline.audit import audit
 from unisono.pipeline.read import open_trace
@@ -31,6 +32,7 @@ _PATIENCE_S = 60
 _RATE = 100
 _NODES = 12
 _CLUSTERS = 3
+_TIME_TO_GET_IT_US = 2_000_000
 
 
 class Node:
@@ -103,6 +105,13 @@ class Node:
             self.process.kill()
 
 
+def root_cluster(slot: int) -> int:
+    """The cluster whose coordinator of this slot is the root of the topic's tree at first: of the
+    processes that were started, the first of it for slot 0, the second for slot 1."""
+    key = group_id(mesh_process.TOPIC, slot)
+    return min(range(_CLUSTERS), key=lambda number: distance(site_id(f"c{number}", slot), key))
+
+
 async def story(folder: Path, seconds: int, seed: int) -> tuple[set[str], int]:
     """Names of the processes that were killed, and how many events were published."""
     rng = random.Random(seed)
@@ -119,8 +128,9 @@ async def story(folder: Path, seconds: int, seed: int) -> tuple[set[str], int]:
         publisher.begin()
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
+        victims = [nodes[root_cluster(0)], nodes[root_cluster(1) + _CLUSTERS]]
         while loop.time() < end - 3:
-            victim = rng.choice(nodes[:-1])  # half of them coordinate, some are roots
+            victim = victims.pop(0) if victims else rng.choice(nodes[:-1])
             killed.add(await victim.kill())
             await asyncio.sleep(rng.uniform(0.2, 1.5))
             await victim.start([n.public for n in rng.sample(nodes, 3) if n is not victim])
@@ -141,7 +151,8 @@ async def story(folder: Path, seconds: int, seed: int) -> tuple[set[str], int]:
 
 
 def end_subscriptions(trace: Path, killed: set[str]) -> None:
-    """Whoever was killed could not record when its subscription ended: with what it heard last."""
+    """Whoever was killed could not record when its subscription ended, and what was published just
+    before may have been on its way: it ends a little before what it heard last."""
     heard: dict[str, int] = {}
     for row in pq.read_table(trace / "deliveries").to_pylist():
         if row["subscriber"] in killed:
@@ -151,7 +162,8 @@ def end_subscriptions(trace: Path, killed: set[str]) -> None:
         rows = table.to_pylist()
         for row in rows:
             if row["subscriber"] in killed:
-                row["until_us"] = heard.get(row["subscriber"], row["from_us"])
+                last = heard.get(row["subscriber"], 0) - _TIME_TO_GET_IT_US
+                row["until_us"] = max(last, row["from_us"])
         pq.write_table(pa.Table.from_pylist(rows, table.schema), file)
 
 

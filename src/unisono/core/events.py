@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from unisono.core.predicate import Value
+from unisono.errors import UNDECODABLE
 from unisono.trace import schema
 
 INBOX = "_unisono.inbox."
@@ -87,7 +88,7 @@ class Past(msgspec.Struct, frozen=True, gc=False, array_like=True):
         try:
             for entry in _RECORD.decode(self.encoded):
                 yield _BEFORE.decode(entry)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return
 
 

@@ -18,6 +18,7 @@ from typing import Any, Union
 import msgspec
 
 from unisono.core.events import Control, Event
+from unisono.errors import UNDECODABLE
 
 MAGIC = 0x55
 VERSION = 2
@@ -66,6 +67,6 @@ class Codec:
             raise Rejected("checksum")
         try:
             sender, message = self._decoder.decode(body)
-        except (msgspec.DecodeError, RecursionError, OverflowError) as error:
+        except UNDECODABLE as error:
             raise Rejected("malformed", str(error)) from None
         return sender, message

@@ -23,6 +23,7 @@ from unisono.core.effects import Done, Effect, Notify, Publish, Send, Subscribe
 from unisono.core.events import Control, Event, Status
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
+from unisono.errors import UNDECODABLE
 
 GROUP = "_unisono.group"
 ALL = "*"  # in a stamp: a number that runs over all topics (no topic has this name)
@@ -118,7 +119,7 @@ class Sequencer(Layer):
             return ()
         try:
             return self._arrive(self._decoder.decode(event.payload))
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             self._ignored["malformed"] += 1
             return ()
 

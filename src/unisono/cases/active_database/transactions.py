@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from unisono.errors import BadInput
+from unisono.errors import UNDECODABLE, BadInput
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,40}$")]
 Quantity = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -54,7 +54,7 @@ def decode(payload: bytes) -> Transaction:
     """The transaction, or BadInput that says what is wrong with it."""
     try:
         return _DECODER.decode(payload)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise BadInput(f"not a transaction: {error}") from None
 
 

@@ -12,6 +12,7 @@ from typing import Any, Union
 import msgspec
 
 from unisono.core.wire import Rejected
+from unisono.errors import UNDECODABLE
 
 VERSION = 1
 
@@ -394,6 +395,6 @@ def decode(data: bytes | memoryview) -> Message:
         raise Rejected("unknown version")
     try:
         message: Message = _decoder.decode(memoryview(data)[1:])
-    except (msgspec.DecodeError, RecursionError, OverflowError) as error:
+    except UNDECODABLE as error:
         raise Rejected("malformed", str(error)) from None
     return message

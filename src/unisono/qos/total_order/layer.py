@@ -19,6 +19,7 @@ from unisono.core.effects import Effect, Publish, Send, Subscribe, Trouble, Unsu
 from unisono.core.events import Control, Event, Status
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
+from unisono.errors import UNDECODABLE
 from unisono.qos import membership as mb
 from unisono.qos import views
 from unisono.qos.total_order import messages as msg
@@ -405,7 +406,7 @@ class TotalOrder(Layer):
             return []
         try:
             reported = HELD_LIST_DECODER.decode(data)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             self._post.refuse(message, "cannot be unpacked")
             return []
         self._survey.reports.add(sender)
@@ -506,7 +507,7 @@ class TotalOrder(Layer):
             return []
         try:
             held = HELD_DECODER.decode(data)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             self._post.refuse(message, "cannot be unpacked")
             return []
         known = self.replicas.get(topic)
