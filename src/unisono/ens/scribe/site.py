@@ -20,7 +20,7 @@ from unisono.ens.scribe.messages import Contact, Item, Message, Numbers
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.pastry import Ring, Seen
 from unisono.ens.scribe.recent import Recent
-from unisono.ens.scribe.trees import Trees
+from unisono.ens.scribe.trees import Tree, Trees
 
 UNDER_WAY = 1 << 14  # events that the root has not confirmed: the oldest is not sent again
 _CHECKED = 1 << 15  # events of which it is seen whether parents sent them, too
@@ -82,6 +82,7 @@ class Site:
         self._under_way: OrderedDict[tuple[str, str, int], tuple[Item, int]] = OrderedDict()
         self._from_parent: dict[tuple[str, str, int], None] = {}
         self._to_check: deque[tuple[int, Item]] = deque()
+        self._fed = Recent(shape.keep_us)  # what this tree has brought, unless all trees feed it
         self._offers: dict[str, tuple[int, list[m.Offered]]] = {}
         self._ticks = 0
 
@@ -254,6 +255,7 @@ class Site:
         self.trees.tick(now)
         self._send_again()
         self._check()
+        self._fed.tidy(now)
         self._survey()
 
     def _ping_of(self, contact: Contact) -> m.Ping:
@@ -302,7 +304,8 @@ class Site:
         """To the root of its topic, until that confirms it."""
         self.now = now
         if self.ring.next_hop(group_id(item.topic, self.slot)) is None:
-            return  # this is the root, and what came here has been passed down
+            self.feed(item, now)  # this is the root
+            return
         self._under_way[item.topic, item.source, item.number] = (item, now)
         if len(self._under_way) > UNDER_WAY:
             self._under_way.popitem(last=False)
@@ -318,7 +321,7 @@ class Site:
         for key, (item, sent_us) in list(self._under_way.items()):
             if self.now - sent_us < patience:
                 continue
-            if self.now - sent_us > self._shape.keep_us or not self._shape.recover:
+            if self.now - sent_us > self._shape.keep_us or self._shape.recover != "all":
                 del self._under_way[key]
             elif self._ticks % 2 == 0:
                 self._roots.pop(item.topic, None)
@@ -337,6 +340,7 @@ class Site:
             self._route(hop, up)
             return
         self._process.spread(up.item, now)
+        self.feed(up.item, now)
         me = self._process.contact(self.slot)
         item = up.item
         took = m.Took(self.slot, topic, item.source, item.number, me)
@@ -351,20 +355,32 @@ class Site:
             self._roots.popitem(last=False)
         self.spoke(took.root.site, now)
 
-    def pass_down(self, item: Item, now: int) -> None:
-        """To the children, of an event heard for the first time."""
+    def heard(self, item: Item, now: int) -> None:
+        """This process has an event that it did not have, over whatever way."""
         self.now = now
         tree = self.trees.get(item.topic)
         if tree is None:
             return
+        if self._shape.recover == "all":
+            self._pass_down(tree, item)
+        if tree.parent is not None and self._shape.recover != "none":
+            self._to_check.append((now, item))
+            if len(self._to_check) > _CHECKED:
+                self._to_check.popleft()
+
+    def feed(self, item: Item, now: int) -> None:
+        """It came over this tree and goes on in it; if all trees feed each other, it has."""
+        self.now = now
+        if self._shape.recover != "all" and self._fed.add(item, now):
+            tree = self.trees.get(item.topic)
+            if tree is not None:
+                self._pass_down(tree, item)
+
+    def _pass_down(self, tree: Tree, item: Item) -> None:
         if tree.children:
             down = m.Down(self.slot, self.site, item)
             for child in tree.children.values():
                 self.tell(child, down)
-        if tree.parent is not None and self._shape.recover:
-            self._to_check.append((now, item))
-            if len(self._to_check) > _CHECKED:
-                self._to_check.popleft()
 
     def came_down(self, down: m.Down, now: int) -> None:
         """A parent has sent it."""
@@ -374,6 +390,7 @@ class Site:
         if tree is not None and tree.parent is not None and tree.parent.site == down.site:
             self._from_parent[item.topic, item.source, item.number] = None
         self._process.spread(item, now)
+        self.feed(item, now)
 
     # What was missed.
 
