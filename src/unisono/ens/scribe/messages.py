@@ -213,6 +213,7 @@ class Graft(Message, frozen=True):
     hops: int = 0
     at_root: bool = False  # nobody but the root
     direct: bool = False  # nobody but you
+    root: bool = False  # I take myself for the root: take me if you know of a nearer one
 
 
 class Adopt(Message, frozen=True):
@@ -326,6 +327,7 @@ class Up(Message, frozen=True):
     slot: int
     item: Item
     origin: Contact
+    hops: int = 0
 
 
 class Took(Message, frozen=True):

@@ -20,7 +20,7 @@ from unisono.ens.scribe.messages import Contact, Item, Message, Numbers
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.pastry import Ring, Seen
 from unisono.ens.scribe.recent import Recent
-from unisono.ens.scribe.trees import Tree, Trees
+from unisono.ens.scribe.trees import LONGEST, Tree, Trees
 
 UNDER_WAY = 1 << 14  # events that the root has not confirmed: the oldest is not sent again
 _CHECKED = 1 << 15  # events of which it is seen whether parents sent them, too
@@ -253,6 +253,8 @@ class Site:
         self._ask()
         self._look_around()
         self.trees.tick(now)
+        if self._shape.recover == "all":
+            self.trees.unite(self._ticks)
         self._send_again()
         self._check()
         self._fed.tidy(now)
@@ -303,7 +305,7 @@ class Site:
     def up(self, item: Item, now: int) -> None:
         """To the root of its topic, until that confirms it."""
         self.now = now
-        if self.ring.next_hop(group_id(item.topic, self.slot)) is None:
+        if self._towards_root(item.topic, self.site) is None:
             self.feed(item, now)  # this is the root
             return
         self._under_way[item.topic, item.source, item.number] = (item, now)
@@ -312,9 +314,17 @@ class Site:
         self._send_up(item)
 
     def _send_up(self, item: Item) -> None:
-        hop = self._roots.get(item.topic) or self.ring.next_hop(group_id(item.topic, self.slot))
+        hop = self._roots.get(item.topic) or self._towards_root(item.topic, self.site)
         if hop is not None:
             self._route(hop, m.Up(self.slot, item, self._process.contact(self.slot)))
+
+    def _towards_root(self, topic: str, origin: str) -> Contact | None:
+        """The next site on the way; over the tree where the ring has no way."""
+        hop = self.ring.next_hop(group_id(topic, self.slot))
+        if hop is None or hop.site == origin:
+            tree = self.trees.get(topic)
+            hop = tree.parent if tree is not None else None
+        return hop if hop is not None and hop.site != origin else None
 
     def _send_again(self) -> None:
         patience = 2 * self._shape.beat_us
@@ -325,7 +335,7 @@ class Site:
                 del self._under_way[key]
             elif self._ticks % 2 == 0:
                 self._roots.pop(item.topic, None)
-                if self.ring.next_hop(group_id(item.topic, self.slot)) is None:
+                if self._towards_root(item.topic, self.site) is None:
                     del self._under_way[key]
                     self._process.spread(item, self.now)
                 else:
@@ -335,9 +345,9 @@ class Site:
         """For the root: this site, or one further on."""
         self.now = now
         topic = up.item.topic
-        hop = self.ring.next_hop(group_id(topic, self.slot))
-        if hop is not None and hop.site != up.origin.site:
-            self._route(hop, up)
+        hop = self._towards_root(topic, up.origin.site)
+        if hop is not None and up.hops < LONGEST:
+            self._route(hop, msgspec.structs.replace(up, hops=up.hops + 1))
             return
         self._process.spread(up.item, now)
         self.feed(up.item, now)

@@ -4,6 +4,9 @@ A site that wants a topic asks along the route to the topic's key. The first on 
 the tree takes it as a child; who is not takes it, too, and asks on. The site nearest to the key is
 the root. Every site knows its path from the root: nobody takes a child that it hangs below. When a
 parent is gone, its children ask again.
+
+Where some sites cannot reach each other, several may take themselves for the root. Each of them
+asks its neighbours, one after the other; who knows of a root nearer to the key takes it as a child.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from zlib import crc32
 
-from unisono.ens.scribe.ids import group_id
+from unisono.ens.scribe.ids import distance, group_id, site_id
 from unisono.ens.scribe.messages import (
     Adopt,
     AskPaths,
@@ -28,6 +31,7 @@ from unisono.ens.scribe.pastry import Ring
 
 LONGEST = 64  # a path of more sites is taken for a circle
 _OTHERS = 16  # sites of the tree that a new child is told of
+_ROOTS = 16  # topics that neighbours are asked for in a beat: is there a nearer root?
 
 
 class Tree:
@@ -141,7 +145,7 @@ class Trees:
     def _join(self, topic: str, tree: Tree, now: int, again: bool = False) -> None:
         hop = self._ring.next_hop(group_id(topic, self._ring.slot))
         if hop is None:
-            if not tree.root:
+            if not tree.root and not self._below_nearer(topic, tree):
                 if tree.parent is not None:
                     self._tell(tree.parent, Prune(self._ring.slot, topic, self._ring.site))
                 tree.parent, tree.root, tree.path = None, True, ()
@@ -164,6 +168,8 @@ class Trees:
         tree = self.trees.get(topic)
         hop = self._ring.next_hop(group_id(topic, slot))
         above = tree is not None and child.site in tree.path
+        if graft.root and not self._know_nearer(graft, tree, hop, now):
+            return
         if graft.direct:
             if tree is None or not tree.ready or above:
                 self._tell(child, Refuse(slot, topic, self._ring.site))
@@ -193,7 +199,8 @@ class Trees:
         topic, parent = adopt.topic, adopt.parent
         tree = self.trees.get(topic)
         refused = Prune(adopt.slot, topic, self._ring.site)
-        if tree is None or not tree.wanted or tree.root:
+        nearer = adopt.ready and self._nearer(topic, adopt.path[0], self._ring.site)
+        if tree is None or not tree.wanted or (tree.root and not nearer):
             self._tell(parent, refused)
             return []
         if self._ring.site in adopt.path or len(adopt.path) > LONGEST:
@@ -208,7 +215,7 @@ class Trees:
             self._tell(old, refused)
         tree.children.pop(parent.site, None)
         tree.switching = tree.asked_us = None
-        tree.at_root = False
+        tree.at_root = tree.root = False
         if old is None or old.site != parent.site:
             tree.since_us = now
             self._begin(adopt.heads)
@@ -302,6 +309,45 @@ class Trees:
         """Ask again where nobody has answered; see whether the roots are still the roots."""
         for topic, tree in list(self.trees.items()):
             self._join(topic, tree, now)
+
+    # Several roots, because some sites cannot reach each other.
+
+    def unite(self, turn: int) -> None:
+        """Ask a neighbour whether it knows of a nearer root, for some of our topics."""
+        leaves = self._ring.leaves
+        roots = [topic for topic, tree in self.trees.items() if tree.root]
+        if leaves and roots:
+            rounds = -(-len(roots) // _ROOTS)
+            leaf = leaves[turn // rounds % len(leaves)]
+            for topic in roots[turn % rounds :: rounds]:
+                self._tell(leaf, Graft(self._ring.slot, topic, self._me(), root=True))
+
+    def _nearer(self, topic: str, one: str, other: str) -> bool:
+        """Whether one site is nearer to the key than another."""
+        slot = self._ring.slot
+        key = group_id(topic, slot)
+        first, second = site_id(one, slot), site_id(other, slot)
+        return (distance(first, key), first) < (distance(second, key), second)
+
+    def _below_nearer(self, topic: str, tree: Tree) -> bool:
+        """Whether we hang below a root that is nearer than any site that we can reach."""
+        if tree.parent is None or not tree.ready:
+            return False
+        return self._nearer(topic, tree.path[0], self._ring.site)
+
+    def _know_nearer(self, graft: Graft, tree: Tree | None, hop: Contact | None, now: int) -> bool:
+        """Whether the tree that we are in, or could join, has a nearer root than this site."""
+        topic, other = graft.topic, graft.child.site
+        nearest = hop.site if hop is not None else self._ring.site
+        if tree is None or not tree.ready:
+            return self._nearer(topic, nearest, other)
+        if other in tree.path:
+            if self._nearer(topic, nearest, other) and tree.parent is not None:
+                # We go there; next time we take the other along.
+                self._tell(tree.parent, Prune(graft.slot, topic, self._ring.site))
+                self._lose_parent(topic, tree, now)
+            return False
+        return self._nearer(topic, (*tree.path, self._ring.site)[0], other)
 
     # Do parent and child agree?
 
