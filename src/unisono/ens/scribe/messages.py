@@ -213,7 +213,7 @@ class Graft(Message, frozen=True):
     hops: int = 0
     at_root: bool = False  # nobody but the root
     direct: bool = False  # nobody but you
-    root: bool = False  # I take myself for the root: take me if you know of a nearer one
+    root: str = ""  # mine: take me only if you know of one that is nearer to the key
 
 
 class Adopt(Message, frozen=True):

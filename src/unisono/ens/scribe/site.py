@@ -319,11 +319,14 @@ class Site:
             self._route(hop, m.Up(self.slot, item, self._process.contact(self.slot)))
 
     def _towards_root(self, topic: str, origin: str) -> Contact | None:
-        """The next site on the way; over the tree where the ring has no way."""
-        hop = self.ring.next_hop(group_id(topic, self.slot))
-        if hop is None or hop.site == origin:
-            tree = self.trees.get(topic)
-            hop = tree.parent if tree is not None else None
+        """The next site on the way, None at the root. Up the tree where the root is out of reach:
+        the ring knows no way around what is cut."""
+        tree = self.trees.get(topic)
+        if self._shape.recover == "all" and tree is not None and tree.ready:
+            root = self.ring.known.get(self.trees.top(tree))
+            hop = root.contact if root is not None else tree.parent
+        else:
+            hop = self.ring.next_hop(group_id(topic, self.slot))
         return hop if hop is not None and hop.site != origin else None
 
     def _send_again(self) -> None:

@@ -5,8 +5,8 @@ the tree takes it as a child; who is not takes it, too, and asks on. The site ne
 the root. Every site knows its path from the root: nobody takes a child that it hangs below. When a
 parent is gone, its children ask again.
 
-Where some sites cannot reach each other, several may take themselves for the root. Each of them
-asks its neighbours, one after the other; who knows of a root nearer to the key takes it as a child.
+Where some sites cannot reach each other, several may take themselves for the root. So every site
+asks the others in turn whether they have a root nearer to the key; who has takes it as a child.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from unisono.ens.scribe.pastry import Ring
 
 LONGEST = 64  # a path of more sites is taken for a circle
 _OTHERS = 16  # sites of the tree that a new child is told of
-_ROOTS = 16  # topics that neighbours are asked for in a beat: is there a nearer root?
+_ASKED = 16  # topics for which another site is asked in a beat: have you a nearer root?
 
 
 class Tree:
@@ -178,6 +178,8 @@ class Trees:
             if hop.site != child.site:
                 on = Graft(slot, topic, child, graft.hops + 1, graft.at_root or above)
                 self._route(hop, on)
+                if tree is not None and above and not tree.ready:
+                    self._leave(topic, tree, now)  # it finds no place; perhaps we do
             return
         if tree is None:
             tree = self.trees[topic] = Tree()
@@ -199,7 +201,7 @@ class Trees:
         topic, parent = adopt.topic, adopt.parent
         tree = self.trees.get(topic)
         refused = Prune(adopt.slot, topic, self._ring.site)
-        nearer = adopt.ready and self._nearer(topic, adopt.path[0], self._ring.site)
+        nearer = tree is not None and self._better(adopt, tree)
         if tree is None or not tree.wanted or (tree.root and not nearer):
             self._tell(parent, refused)
             return []
@@ -209,7 +211,8 @@ class Trees:
             return []
         old = tree.parent
         if old is not None and old.site != parent.site:
-            if tree.switching != parent.site:
+            asked = tree.switching == parent.site and adopt.path[0] == self.top(tree)
+            if not asked and not nearer:
                 self._tell(parent, refused)
                 return []
             self._tell(old, refused)
@@ -254,9 +257,8 @@ class Trees:
         if tree is None or tree.parent is None or tree.parent.site != path.site:
             return
         if self._ring.site in path.path or len(path.path) > LONGEST:
-            self._tell(tree.parent, Prune(path.slot, path.topic, self._ring.site))
             tree.at_root = True
-            self._lose_parent(path.topic, tree, now)
+            self._leave(path.topic, tree, now)
         elif path.path != tree.path or path.ready != tree.ready:
             tree.path = path.path
             self._changed(path.topic, tree, path.ready)
@@ -290,6 +292,12 @@ class Trees:
             else:
                 self._prune(topic, tree)
 
+    def _leave(self, topic: str, tree: Tree, now: int) -> None:
+        """Look for another parent."""
+        if tree.parent is not None:
+            self._tell(tree.parent, Prune(self._ring.slot, topic, self._ring.site))
+        self._lose_parent(topic, tree, now)
+
     def _lose_parent(self, topic: str, tree: Tree, now: int) -> None:
         tree.parent, tree.asked_us, tree.ready = None, None, False
         if tree.wanted:
@@ -313,14 +321,16 @@ class Trees:
     # Several roots, because some sites cannot reach each other.
 
     def unite(self, turn: int) -> None:
-        """Ask a neighbour whether it knows of a nearer root, for some of our topics."""
-        leaves = self._ring.leaves
-        roots = [topic for topic, tree in self.trees.items() if tree.root]
-        if leaves and roots:
-            rounds = -(-len(roots) // _ROOTS)
+        """Ask another site whether it has a nearer root, for some of our topics."""
+        leaves, topics = self._ring.leaves, list(self.trees)
+        if leaves and topics:
+            rounds = -(-len(topics) // _ASKED)
             leaf = leaves[turn // rounds % len(leaves)]
-            for topic in roots[turn % rounds :: rounds]:
-                self._tell(leaf, Graft(self._ring.slot, topic, self._me(), root=True))
+            for topic in topics[turn % rounds :: rounds]:
+                tree = self.trees[topic]
+                if tree.ready:
+                    graft = Graft(self._ring.slot, topic, self._me(), root=self.top(tree))
+                    self._tell(leaf, graft)
 
     def _nearer(self, topic: str, one: str, other: str) -> bool:
         """Whether one site is nearer to the key than another."""
@@ -329,25 +339,30 @@ class Trees:
         first, second = site_id(one, slot), site_id(other, slot)
         return (distance(first, key), first) < (distance(second, key), second)
 
+    def top(self, tree: Tree) -> str:
+        """The root that we hang below, or are."""
+        return tree.path[0] if tree.path else self._ring.site
+
+    def _better(self, adopt: Adopt, tree: Tree) -> bool:
+        return adopt.ready and self._nearer(adopt.topic, adopt.path[0], self.top(tree))
+
     def _below_nearer(self, topic: str, tree: Tree) -> bool:
         """Whether we hang below a root that is nearer than any site that we can reach."""
-        if tree.parent is None or not tree.ready:
-            return False
-        return self._nearer(topic, tree.path[0], self._ring.site)
+        below = tree.parent is not None and tree.ready
+        return below and self._nearer(topic, self.top(tree), self._ring.site)
 
     def _know_nearer(self, graft: Graft, tree: Tree | None, hop: Contact | None, now: int) -> bool:
-        """Whether the tree that we are in, or could join, has a nearer root than this site."""
-        topic, other = graft.topic, graft.child.site
-        nearest = hop.site if hop is not None else self._ring.site
-        if tree is None or not tree.ready:
-            return self._nearer(topic, nearest, other)
-        if other in tree.path:
-            if self._nearer(topic, nearest, other) and tree.parent is not None:
-                # We go there; next time we take the other along.
-                self._tell(tree.parent, Prune(graft.slot, topic, self._ring.site))
-                self._lose_parent(topic, tree, now)
+        """Whether the tree that we are in, or could join, has a nearer root than the sender's."""
+        topic = graft.topic
+        if tree is not None and tree.ready and graft.child.site not in tree.path:
+            return self._nearer(topic, self.top(tree), graft.root)
+        if not self._nearer(topic, hop.site if hop is not None else self._ring.site, graft.root):
             return False
-        return self._nearer(topic, (*tree.path, self._ring.site)[0], other)
+        if tree is not None and tree.parent is not None and tree.ready:
+            # We hang below the sender, and know better: we go there, and next time take it along.
+            self._leave(topic, tree, now)
+            return False
+        return tree is None
 
     # Do parent and child agree?
 
