@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 
@@ -63,6 +65,31 @@ def test_plain_scribe_loses_and_the_papers_rule_loses_less() -> None:
         for name, make in (("scribe", scribe), ("paper", lambda seed: plan(seed, "paper")))
     }
     assert lost["scribe"] > 3 * lost["paper"]
+
+
+def test_who_is_cut_off_is_known_and_gets_nothing() -> None:
+    """All links of a subscriber's system to others are down for the second half of the run."""
+    trial = Trial(plan(faults="none", duration_s=200))
+    topology = trial.topology
+    far = next(a for a in trial.subscribers if _system(trial, a) != _system(trial, trial.publisher))
+    away = [a for a in trial.subscribers if _system(trial, a) == _system(trial, far)]
+    for number, link in enumerate(topology.links):
+        if link.level == "transit" and topology.system_of[int(far)] in (
+            topology.system_of[link.a],
+            topology.system_of[link.b],
+        ):
+            trial.world.at(
+                trial.world.now + 100 * SECOND - 1,
+                partial(trial._change, topology.crash, number),
+            )
+    result = trial.run()
+    assert result.missed == {address: list(range(100, 200)) for address in away}
+    assert result.cut_off == 100 * len(away)
+    assert result.success == result.possible
+
+
+def _system(trial: Trial, address: str) -> int:
+    return trial.topology.system_of[int(address)]
 
 
 def test_what_was_missed_is_counted() -> None:

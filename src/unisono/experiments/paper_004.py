@@ -28,6 +28,7 @@ CLUSTERS = (4, 8, 16)
 LATE_MS = 1000
 MEASURES = (
     "success",
+    "possible",
     "incomplete",
     "latency_ms",
     "median_ms",
@@ -102,6 +103,7 @@ def simulate(setting: str, seed: int, quick: bool) -> Mapping[str, float]:
     latency_ms = [latency / 1000 for latency in result.latency_us]
     return {
         "success": result.success,
+        "possible": result.possible,
         "incomplete": result.incomplete,
         "latency_ms": fmean(latency_ms),
         "median_ms": median(latency_ms),
@@ -155,6 +157,7 @@ _FOR_10 = dict.fromkeys(
 def _claims_success(table: Table) -> list[Claim]:
     ours, paper, scribe = (_means(table, s, "success") for s in (_ours, _paper, _scribe))
     missing_1, missing_2 = (_means(table, s, "incomplete") for s in (_paper, _paper_2))
+    possible = _means(table, _ours, "possible")
     paper_2 = _means(table, _paper_2, "success")
     for_sizes = f"for {listed(_GROWING, 'd')} nodes"
     return [
@@ -184,9 +187,17 @@ def _claims_success(table: Table) -> list[Claim]:
             all(max(values) - min(values) <= 0.01 for values in (ours, paper)),
         ),
         claim(
+            "ours: what is missed is what no overlay could have brought",
+            "only links that paths share are to blame (judged: success is not below the share that "
+            "was possible at the time, but for 0.001)",
+            f"{listed(ours, '.4f')}, possible {listed(possible, '.4f')} {for_sizes}",
+            all(o >= p - 0.001 for o, p in zip(ours, possible, strict=True)),
+        ),
+        claim(
             "two upstreams for every system: ours brings everything to everyone",
             "1",
-            f"worst run {_worst(table, _ours_2):.6f}",
+            f"worst run {_worst(table, _ours_2):.6f}; possible on average "
+            f"{listed(_means(table, _ours_2, 'possible'), '.4f')}",
             _worst(table, _ours_2) == 1.0,
         ),
         claim(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
@@ -50,10 +50,13 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Result(NamedTuple):
-    """`missed`: by subscriber, the numbers of the events that it ought to have got."""
+    """`missed`: by subscriber, the numbers of the events that it ought to have got. `cut_off`: how
+    many of those due were published while no overlay could bring them, since no chain of nodes that
+    reach each other led from the publisher to the subscriber. Some may still have come later."""
 
     published: int
     due: int
+    cut_off: int
     missed: dict[str, list[int]]
     latency_us: array[int]  # of all that was notified
     sent: Counter[str]  # messages by kind, while it was published
@@ -61,6 +64,11 @@ class Result(NamedTuple):
     @property
     def success(self) -> float:
         return 1 - sum(map(len, self.missed.values())) / self.due
+
+    @property
+    def possible(self) -> float:
+        """The success of an overlay that knows everything at once and sends nothing twice."""
+        return 1 - self.cut_off / self.due
 
     @property
     def incomplete(self) -> float:
@@ -97,6 +105,8 @@ class Trial:
         self._latency_us = array("q")
         self._got = {address: bytearray(plan.duration_s) for address in self.subscribers}
         self._absent: dict[str, list[tuple[int, int]]] = {}
+        self._cut_off: frozenset[str] = frozenset()  # now
+        self._cut_off_at: list[frozenset[str]] = []  # by number of the event
         self._grow()
 
     def _grow(self) -> None:
@@ -139,28 +149,40 @@ class Trial:
         once = (got for address, got in self._got.items() if address not in self._absent)
         assert all(max(got) <= 1 for got in once), "an event came twice"
         missed: dict[str, list[int]] = {}
-        due = 0
+        due = cut_off = 0
         for address, number in self._due():
             due += 1
+            cut_off += address in self._cut_off_at[number]
             if not self._got[address][number]:
                 missed.setdefault(address, []).append(number)
-        return Result(plan.duration_s, due, missed, self._latency_us, world.sent - before)
+        sent = world.sent - before
+        return Result(plan.duration_s, due, cut_off, missed, self._latency_us, sent)
 
     def _publish(self, number: int) -> None:
         if number < self.plan.duration_s:
+            self._cut_off_at.append(self._cut_off)
             self.world.publish(self.publisher, _TOPIC, b"%d" % number)
             self.world.at(self._published_us(number + 1), partial(self._publish, number + 1))
 
     def _crash_links(self) -> None:
         """In the core and between systems. Below it the paper's networks are trees, whose links
         cannot crash without cutting the network in two."""
-        plan, topology = self.plan, self.topology
+        plan, world, topology = self.plan, self.world, self.topology
         steady = [i for i, x in enumerate(topology.links) if x.level not in ("transit", "core")]
         for at_us, link, until_us in link_crashes(
             topology, plan.seed, plan.duration_s, plan.rhythm, steady=steady
         ):
-            self.world.at(self._begin_us + at_us, partial(topology.crash, link))
-            self.world.at(self._begin_us + until_us, partial(topology.repair, link))
+            world.at(self._begin_us + at_us, partial(self._change, topology.crash, link))
+            world.at(self._begin_us + until_us, partial(self._change, topology.repair, link))
+
+    def _change(self, change: Callable[[int], None], link: int) -> None:
+        change(link)
+        left, reached = set(self.subscribers), [self.publisher]
+        for one in reached:
+            near = {other for other in left if self.topology.alive(int(one), int(other))}
+            left -= near
+            reached += near
+        self._cut_off = frozenset(left)
 
     def _crash_processes(self) -> None:
         """All but the publisher's; whoever comes back begins anew and subscribes."""
