@@ -74,6 +74,7 @@ ALLOWED = {
         "models",
         "cases",
         "core",
+        "ens.scribe.options",
         "qos",
         "sim",
         "trace",

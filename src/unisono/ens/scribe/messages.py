@@ -218,6 +218,7 @@ class Graft(Message, frozen=True):
     hops: int = 0
     at_root: bool = False  # nobody but the root
     direct: bool = False  # nobody but you
+    root: str = ""  # mine: take me only if you know of one that is nearer to the key
 
 
 class Adopt(Message, frozen=True):
@@ -331,6 +332,7 @@ class Up(Message, frozen=True):
     slot: int
     item: Item
     origin: Contact
+    hops: int = 0
 
 
 class Took(Message, frozen=True):

@@ -443,11 +443,11 @@ class Mesh:
                         if member is not None:
                             self.tell(member.address, cast)
             for site in self.sites.values():
-                site.pass_down(item, now)
+                site.heard(item, now)
         return True
 
     def _ask_for_missing(self) -> None:
-        if not self.shape.recover:
+        if self.shape.recover != "all":
             return
         asks: dict[str, list[m.Numbers]] = {}
         for missing in self.recent.missing(self.now - self.shape.keep_us):
@@ -538,6 +538,8 @@ class Mesh:
     def _fetched(self, fetched: m.Fetched) -> None:
         for item in fetched.items:
             self.spread(item, self.now)
+            for site in self.sites.values():
+                site.feed(item, self.now)
 
 
 # Messages to whoever is active in their slot.

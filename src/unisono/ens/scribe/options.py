@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -10,6 +10,12 @@ from msgspec import Meta
 from unisono.core.limits import check_fields
 
 SECOND = 1_000_000
+
+# all: whoever misses something asks for it, what the root did not confirm is sent again, and what
+# came over one tree is passed on in all. paper: each tree is fed from its root alone; a child that
+# got an event over the other tree tells its parent, which fetches it and re-joins (004, 3.4).
+# none: plain Scribe.
+Recover = Literal["all", "paper", "none"]
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +28,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     silence: Annotated[int, Meta(ge=2, le=1000)] = 4  # beats without a word: it is gone
     keep_us: Annotated[int, Meta(ge=1000)] = 30 * SECOND  # events are kept so long for others
     diverse: bool = True  # parents by the paths to them; False: whom the route meets first
-    recover: bool = True  # what was missed is asked for; False: plain Scribe
+    recover: Recover = "all"
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -20,7 +20,7 @@ from unisono.ens.scribe.messages import Contact, Item, Message, Numbers
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.pastry import Ring, Seen
 from unisono.ens.scribe.recent import Recent
-from unisono.ens.scribe.trees import Trees
+from unisono.ens.scribe.trees import LONGEST, Tree, Trees
 
 UNDER_WAY = 1 << 14  # events that the root has not confirmed: the oldest is not sent again
 _CHECKED = 1 << 15  # events of which it is seen whether parents sent them, too
@@ -84,6 +84,7 @@ class Site:
         self._under_way: OrderedDict[tuple[str, str, int], tuple[Item, int]] = OrderedDict()
         self._from_parent: dict[tuple[str, str, int], None] = {}
         self._to_check: deque[tuple[int, Item]] = deque()
+        self._fed = Recent(shape.keep_us)  # what this tree has brought, unless all trees feed it
         self._offers: dict[str, tuple[int, list[m.Offered]]] = {}
         self._ticks = 0
 
@@ -264,8 +265,11 @@ class Site:
         self._ask()
         self._look_around()
         self.trees.tick(now)
+        if self._shape.recover == "all":
+            self.trees.unite(self._ticks)
         self._send_again()
         self._check()
+        self._fed.tidy(now)
         self._survey()
 
     def _ping_of(self, contact: Contact) -> m.Ping:
@@ -313,28 +317,40 @@ class Site:
     def up(self, item: Item, now: int) -> None:
         """To the root of its topic, until that confirms it."""
         self.now = now
-        if self.ring.next_hop(group_id(item.topic, self.slot)) is None:
-            return  # this is the root, and what came here has been passed down
+        if self._towards_root(item.topic, self.site) is None:
+            self.feed(item, now)  # this is the root
+            return
         self._under_way[item.topic, item.source, item.number] = (item, now)
         if len(self._under_way) > UNDER_WAY:
             self._under_way.popitem(last=False)
         self._send_up(item)
 
     def _send_up(self, item: Item) -> None:
-        hop = self._roots.get(item.topic) or self.ring.next_hop(group_id(item.topic, self.slot))
+        hop = self._roots.get(item.topic) or self._towards_root(item.topic, self.site)
         if hop is not None:
             self._route(hop, m.Up(self.slot, item, self._process.contact(self.slot)))
+
+    def _towards_root(self, topic: str, origin: str) -> Contact | None:
+        """The next site on the way, None at the root. Up the tree where the root is out of reach:
+        the ring knows no way around what is cut."""
+        tree = self.trees.get(topic)
+        if self._shape.recover == "all" and tree is not None and tree.ready:
+            root = self.ring.known.get(self.trees.top(tree))
+            hop = root.contact if root is not None else tree.parent
+        else:
+            hop = self.ring.next_hop(group_id(topic, self.slot))
+        return hop if hop is not None and hop.site != origin else None
 
     def _send_again(self) -> None:
         patience = 2 * self._shape.beat_us
         for key, (item, sent_us) in list(self._under_way.items()):
             if self.now - sent_us < patience:
                 continue
-            if self.now - sent_us > self._shape.keep_us or not self._shape.recover:
+            if self.now - sent_us > self._shape.keep_us or self._shape.recover != "all":
                 del self._under_way[key]
             elif self._ticks % 2 == 0:
                 self._roots.pop(item.topic, None)
-                if self.ring.next_hop(group_id(item.topic, self.slot)) is None:
+                if self._towards_root(item.topic, self.site) is None:
                     del self._under_way[key]
                     self._process.spread(item, self.now)
                 else:
@@ -344,11 +360,12 @@ class Site:
         """For the root: this site, or one further on."""
         self.now = now
         topic = up.item.topic
-        hop = self.ring.next_hop(group_id(topic, self.slot))
-        if hop is not None and hop.site != up.origin.site:
-            self._route(hop, up)
+        hop = self._towards_root(topic, up.origin.site)
+        if hop is not None and up.hops < LONGEST:
+            self._route(hop, msgspec.structs.replace(up, hops=up.hops + 1))
             return
         self._process.spread(up.item, now)
+        self.feed(up.item, now)
         me = self._process.contact(self.slot)
         item = up.item
         took = m.Took(self.slot, topic, item.source, item.number, me)
@@ -363,20 +380,32 @@ class Site:
             self._roots.popitem(last=False)
         self.spoke(took.root.site, now)
 
-    def pass_down(self, item: Item, now: int) -> None:
-        """To the children, of an event heard for the first time."""
+    def heard(self, item: Item, now: int) -> None:
+        """This process has an event that it did not have, over whatever way."""
         self.now = now
         tree = self.trees.get(item.topic)
         if tree is None:
             return
+        if self._shape.recover == "all":
+            self._pass_down(tree, item)
+        if tree.parent is not None and self._shape.recover != "none":
+            self._to_check.append((now, item))
+            if len(self._to_check) > _CHECKED:
+                self._to_check.popleft()
+
+    def feed(self, item: Item, now: int) -> None:
+        """It came over this tree and goes on in it; if all trees feed each other, it has."""
+        self.now = now
+        if self._shape.recover != "all" and self._fed.add(item, now):
+            tree = self.trees.get(item.topic)
+            if tree is not None:
+                self._pass_down(tree, item)
+
+    def _pass_down(self, tree: Tree, item: Item) -> None:
         if tree.children:
             down = m.Down(self.slot, self.site, item)
             for child in tree.children.values():
                 self.tell(child, down)
-        if tree.parent is not None and self._shape.recover:
-            self._to_check.append((now, item))
-            if len(self._to_check) > _CHECKED:
-                self._to_check.popleft()
 
     def came_down(self, down: m.Down, now: int) -> None:
         """A parent has sent it."""
@@ -386,6 +415,7 @@ class Site:
         if tree is not None and tree.parent is not None and tree.parent.site == down.site:
             self._from_parent[item.topic, item.source, item.number] = None
         self._process.spread(item, now)
+        self.feed(item, now)
 
     # What was missed.
 

@@ -4,6 +4,9 @@ A site that wants a topic asks along the route to the topic's key. The first on 
 the tree takes it as a child; who is not takes it, too, and asks on. The site nearest to the key is
 the root. Every site knows its path from the root: nobody takes a child that it hangs below. When a
 parent is gone, its children ask again.
+
+Where some sites cannot reach each other, several may take themselves for the root. So every site
+asks the others in turn whether they have a root nearer to the key; who has takes it as a child.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from zlib import crc32
 
-from unisono.ens.scribe.ids import group_id
+from unisono.ens.scribe.ids import distance, group_id, site_id
 from unisono.ens.scribe.messages import (
     Adopt,
     AskPaths,
@@ -28,6 +31,7 @@ from unisono.ens.scribe.pastry import Ring
 
 LONGEST = 64  # a path of more sites is taken for a circle
 _OTHERS = 16  # sites of the tree that a new child is told of
+_ASKED = 16  # topics for which another site is asked in a beat: have you a nearer root?
 
 
 class Tree:
@@ -143,7 +147,7 @@ class Trees:
     def _join(self, topic: str, tree: Tree, now: int, again: bool = False) -> None:
         hop = self._ring.next_hop(group_id(topic, self._ring.slot))
         if hop is None:
-            if not tree.root:
+            if not tree.root and not self._below_nearer(topic, tree):
                 if tree.parent is not None:
                     self._tell(tree.parent, Prune(self._ring.slot, topic, self._ring.site))
                 tree.parent, tree.root, tree.path = None, True, ()
@@ -166,6 +170,8 @@ class Trees:
         tree = self.trees.get(topic)
         hop = self._ring.next_hop(group_id(topic, slot))
         above = tree is not None and child.site in tree.path
+        if graft.root and not self._know_nearer(graft, tree, hop, now):
+            return
         if graft.direct:
             if tree is None or not tree.ready or above:
                 self._tell(child, Refuse(slot, topic, self._ring.site))
@@ -174,6 +180,8 @@ class Trees:
             if hop.site != child.site:
                 on = Graft(slot, topic, child, graft.hops + 1, graft.at_root or above)
                 self._route(hop, on)
+                if tree is not None and above and not tree.ready:
+                    self._leave(topic, tree, now)  # it finds no place; perhaps we do
             return
         if tree is None:
             tree = self.trees[topic] = Tree()
@@ -195,7 +203,8 @@ class Trees:
         topic, parent = adopt.topic, adopt.parent
         tree = self.trees.get(topic)
         refused = Prune(adopt.slot, topic, self._ring.site)
-        if tree is None or not tree.wanted or tree.root:
+        nearer = tree is not None and self._better(adopt, tree)
+        if tree is None or not tree.wanted or (tree.root and not nearer):
             self._tell(parent, refused)
             return []
         if self._ring.site in adopt.path or len(adopt.path) > LONGEST:
@@ -204,13 +213,14 @@ class Trees:
             return []
         old = tree.parent
         if old is not None and old.site != parent.site:
-            if tree.switching != parent.site:
+            asked = tree.switching == parent.site and adopt.path[0] == self.top(tree)
+            if not asked and not nearer:
                 self._tell(parent, refused)
                 return []
             self._tell(old, refused)
         tree.children.pop(parent.site, None)
         tree.switching = tree.asked_us = None
-        tree.at_root = False
+        tree.at_root = tree.root = False
         if old is None or old.site != parent.site:
             tree.since_us = now
             self._hear_heads(adopt.heads, tree.served)
@@ -249,9 +259,8 @@ class Trees:
         if tree is None or tree.parent is None or tree.parent.site != path.site:
             return
         if self._ring.site in path.path or len(path.path) > LONGEST:
-            self._tell(tree.parent, Prune(path.slot, path.topic, self._ring.site))
             tree.at_root = True
-            self._lose_parent(path.topic, tree, now)
+            self._leave(path.topic, tree, now)
         elif path.path != tree.path or path.ready != tree.ready:
             tree.path = path.path
             self._changed(path.topic, tree, path.ready)
@@ -286,6 +295,12 @@ class Trees:
             else:
                 self._prune(topic, tree)
 
+    def _leave(self, topic: str, tree: Tree, now: int) -> None:
+        """Look for another parent."""
+        if tree.parent is not None:
+            self._tell(tree.parent, Prune(self._ring.slot, topic, self._ring.site))
+        self._lose_parent(topic, tree, now)
+
     def _lose_parent(self, topic: str, tree: Tree, now: int) -> None:
         tree.parent, tree.asked_us, tree.ready = None, None, False
         if tree.wanted:
@@ -305,6 +320,52 @@ class Trees:
         """Ask again where nobody has answered; see whether the roots are still the roots."""
         for topic, tree in list(self.trees.items()):
             self._join(topic, tree, now)
+
+    # Several roots, because some sites cannot reach each other.
+
+    def unite(self, turn: int) -> None:
+        """Ask another site whether it has a nearer root, for some of our topics."""
+        leaves, topics = self._ring.leaves, list(self.trees)
+        if leaves and topics:
+            rounds = -(-len(topics) // _ASKED)
+            leaf = leaves[turn // rounds % len(leaves)]
+            for topic in topics[turn % rounds :: rounds]:
+                tree = self.trees[topic]
+                if tree.ready:
+                    graft = Graft(self._ring.slot, topic, self._me(), root=self.top(tree))
+                    self._tell(leaf, graft)
+
+    def _nearer(self, topic: str, one: str, other: str) -> bool:
+        """Whether one site is nearer to the key than another."""
+        slot = self._ring.slot
+        key = group_id(topic, slot)
+        first, second = site_id(one, slot), site_id(other, slot)
+        return (distance(first, key), first) < (distance(second, key), second)
+
+    def top(self, tree: Tree) -> str:
+        """The root that we hang below, or are."""
+        return tree.path[0] if tree.path else self._ring.site
+
+    def _better(self, adopt: Adopt, tree: Tree) -> bool:
+        return adopt.ready and self._nearer(adopt.topic, adopt.path[0], self.top(tree))
+
+    def _below_nearer(self, topic: str, tree: Tree) -> bool:
+        """Whether we hang below a root that is nearer than any site that we can reach."""
+        below = tree.parent is not None and tree.ready
+        return below and self._nearer(topic, self.top(tree), self._ring.site)
+
+    def _know_nearer(self, graft: Graft, tree: Tree | None, hop: Contact | None, now: int) -> bool:
+        """Whether the tree that we are in, or could join, has a nearer root than the sender's."""
+        topic = graft.topic
+        if tree is not None and tree.ready and graft.child.site not in tree.path:
+            return self._nearer(topic, self.top(tree), graft.root)
+        if not self._nearer(topic, hop.site if hop is not None else self._ring.site, graft.root):
+            return False
+        if tree is not None and tree.parent is not None and tree.ready:
+            # We hang below the sender, and know better: we go there, and next time take it along.
+            self._leave(topic, tree, now)
+            return False
+        return tree is None
 
     # Do parent and child agree?
 

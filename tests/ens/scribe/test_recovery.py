@@ -1,0 +1,142 @@
+"""What was missed comes; sites that cannot reach each other; the paper's rule alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from unisono.ens.scribe.options import Shape
+from unisono.ens.scribe.trees import Trees
+from unisono.sim.mesh import Flat, MeshWorld
+
+TOPIC = "t"
+
+
+class Domains:
+    """Some domains of three processes each; all but the first process subscribe."""
+
+    def __init__(self, seed: int, shape: Shape, domains: int = 6) -> None:
+        self.rng = Random(seed)
+        self.net = Flat(seed)
+        self.got: Counter[tuple[str, bytes]] = Counter()
+        self.world = MeshWorld(self.net, shape, seed, self._arrive, coded=True)
+        self.of = {f"d{d}-{n}": f"d{d}" for n in range(3) for d in range(domains)}
+        self.publisher, *self.subscribers = self.of
+        self._beat_us = shape.beat_us
+        for address, domain in self.of.items():
+            self.world.start(address, domain, () if address == self.publisher else ("d0-0",))
+            self.beats(1)
+        self.beats(20)
+        tickets = [self.world.subscribe(address, TOPIC) for address in self.subscribers]
+        assert self.world.run_until(lambda: self.world.done.issuperset(tickets), 10**8)
+        self.beats(20)
+
+    def _arrive(self, address: str, topic: str, frame: bytes, now: int) -> None:
+        self.got[address, frame] += 1
+
+    def beats(self, count: int) -> None:
+        self.world.run(self.world.now + count * self._beat_us)
+
+    def cut(self, one: str, other: str) -> None:
+        """No process of one domain reaches any of the other."""
+        for a, b in ((a, b) for a in self.of for b in self.of):
+            if (self.of[a], self.of[b]) == (one, other):
+                self.net.cut.add(frozenset((a, b)))
+
+    def missed(self, events: int) -> Iterator[tuple[str, int]]:
+        """Publish one a beat; who did not get which."""
+        for number in range(events):
+            self.world.publish(self.publisher, TOPIC, b"%d" % number)
+            self.beats(1)
+        self.beats(60)
+        for address in self.subscribers:
+            for number in range(events):
+                if self.got[address, b"%d" % number] != 1:
+                    yield address, number
+
+
+def a_row(seed: int) -> Domains:
+    """Of six domains, in random order, each reaches only the next ones."""
+    mesh = Domains(seed, Shape(trees=2, backups=1))
+    order = [f"d{d}" for d in range(6)]
+    mesh.rng.shuffle(order)
+    for at, one in enumerate(order):
+        for other in order[at + 2 :]:
+            mesh.cut(one, other)
+    mesh.beats(60)
+    return mesh
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_events_pass_from_neighbour_to_neighbour(seed: int) -> None:
+    """Sites that take themselves for the root unite, however long the way."""
+    mesh = a_row(seed)
+    assert not list(mesh.missed(20))
+    roots = [
+        site.site
+        for node in mesh.world.nodes.values()
+        for slot, site in node.sites.items()
+        if slot == 0 and site.trees[TOPIC].root
+    ]
+    assert len(roots) == 1
+
+
+def test_roots_on_their_own_would_miss_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trees, "unite", lambda trees, turn: None)
+    assert any(list(a_row(seed).missed(5)) for seed in range(6))
+
+
+def test_by_the_papers_rule_a_tree_is_fed_from_its_root_alone() -> None:
+    """One message per child and tree; where trees feed each other there are more ways."""
+    counts = {}
+    for recover in ("paper", "all"):
+        mesh = Domains(1, Shape(trees=2, backups=0, recover=recover))
+        before = mesh.world.sent["Down"]
+        assert not list(mesh.missed(10))
+        counts[recover] = mesh.world.sent["Down"] - before
+    assert counts["paper"] == 10 * 2 * 5, "ten events, two trees, five sites below each root"
+    assert counts["all"] == counts["paper"], "and no more where nothing is missing"
+
+
+def test_the_other_tree_is_enough() -> None:
+    """A cut that takes one tree from a cluster takes nothing from its members."""
+    mesh = Domains(2, Shape(trees=2, backups=0, recover="paper", silence=100))
+    child = next(
+        node
+        for node in mesh.world.nodes.values()
+        if 0 in node.sites and node.sites[0].trees[TOPIC].parent is not None
+    )
+    parent = child.sites[0].trees[TOPIC].parent
+    assert parent is not None
+    mesh.net.cut.add(frozenset((child.name.split("#")[0], parent.addresses[0])))
+    assert not list(mesh.missed(10))
+
+
+def test_a_parent_is_told_what_it_missed_and_fetches_it() -> None:
+    """Figure 7: all ways into a site are cut, the ways out to its children are not."""
+    told: Counter[str] = Counter()
+    for seed in range(8):
+        for recover in ("paper", "none"):
+            mesh = Domains(seed, Shape(trees=2, backups=0, recover=recover, silence=100))
+            inner = {
+                site.site
+                for node in mesh.world.nodes.values()
+                for site in node.sites.values()
+                if site.trees[TOPIC].children and not site.trees[TOPIC].root
+            }
+            for name in sorted(inner)[:1]:
+                above = {
+                    tree.parent.site
+                    for node in mesh.world.nodes.values()
+                    for site in node.sites.values()
+                    if site.site == name and (tree := site.trees[TOPIC]).parent is not None
+                    if tree.parent is not None
+                }
+                for other in above:
+                    mesh.cut(name, other)
+                    mesh.cut(other, name)
+            told[recover] += len(list(mesh.missed(10)))
+    assert told["paper"] < told["none"]

@@ -1,0 +1,103 @@
+"""A publisher and subscribers on a random internet, while links or processes crash."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+import pytest
+
+from unisono.ens.scribe.options import SECOND, Recover, Shape
+from unisono.sim.outages import Rhythm
+from unisono.sim.overlay import Plan, Result, Trial
+from unisono.sim.topologies import Internet
+
+# As many links down at a time as in the paper, ten times as often for a tenth of the time.
+OFTEN = Rhythm(mean_up_s=500, least_down_s=1, most_down_s=120)
+
+
+def plan(seed: int = 1, recover: Recover = "all", **changes: object) -> Plan:
+    shape = Shape(beat_us=2 * SECOND, silence=3, keep_us=60 * SECOND, recover=recover)
+    made = Plan(
+        internet=Internet(seed=seed, upstreams=2),
+        shape=shape,
+        seed=seed,
+        nodes=20,
+        rhythm=OFTEN,
+        duration_s=300,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def scribe(seed: int) -> Plan:
+    one_tree = Shape(
+        trees=1, backups=0, leaves=4, beat_us=2 * SECOND, diverse=False, recover="none"
+    )
+    return plan(seed, shape=one_tree, own_clusters=True)
+
+
+def run(made: Plan) -> Result:
+    return Trial(made).run()
+
+
+def test_a_run_is_a_function_of_its_plan() -> None:
+    one, same, other = run(plan()), run(plan()), run(plan(seed=2))
+    assert one == same
+    assert one.latency_us != other.latency_us
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_two_upstreams_everything_comes(seed: int) -> None:
+    result = run(plan(seed))
+    assert not result.missed and result.success == 1 and result.incomplete == 0
+    assert result.due == 300 * 19 == len(result.latency_us)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_crashes_of_processes_are_not_noticed(seed: int) -> None:
+    result = run(plan(seed, faults="processes"))
+    assert not result.missed and result.due < 300 * 19
+
+
+def test_plain_scribe_loses_and_the_papers_rule_loses_less() -> None:
+    lost = {
+        name: sum(1 - run(make(seed)).success for seed in range(3))
+        for name, make in (("scribe", scribe), ("paper", lambda seed: plan(seed, "paper")))
+    }
+    assert lost["scribe"] > 3 * lost["paper"]
+
+
+def test_who_is_cut_off_is_known_and_gets_nothing() -> None:
+    """All links of a subscriber's system to others are down for the second half of the run."""
+    trial = Trial(plan(faults="none", duration_s=200))
+    topology = trial.topology
+    far = next(a for a in trial.subscribers if _system(trial, a) != _system(trial, trial.publisher))
+    away = [a for a in trial.subscribers if _system(trial, a) == _system(trial, far)]
+    for number, link in enumerate(topology.links):
+        if link.level == "transit" and topology.system_of[int(far)] in (
+            topology.system_of[link.a],
+            topology.system_of[link.b],
+        ):
+            trial.world.at(
+                trial.world.now + 100 * SECOND - 1,
+                partial(trial._change, topology.crash, number),
+            )
+    result = trial.run()
+    assert result.missed == {address: list(range(100, 200)) for address in away}
+    assert result.cut_off == 100 * len(away)
+    assert result.success == result.possible
+
+
+def _system(trial: Trial, address: str) -> int:
+    return trial.topology.system_of[int(address)]
+
+
+def test_what_was_missed_is_counted() -> None:
+    """The subscribers' side is cut off: everything from then on is missed."""
+    trial = Trial(plan(faults="none", duration_s=100))
+    victim = trial.subscribers[0]
+    trial.world.at(trial.world.now + 50 * SECOND - 1, lambda: trial.world.crash(victim))
+    result = trial.run()
+    assert result.missed == {victim: list(range(50, 100))}
+    assert result.incomplete == 0.5 and result.success == 1 - 50 / (100 * 19)
+    assert result.published == 100 and result.sent["Cast"] > 0
