@@ -126,7 +126,7 @@ class Living:
 
     def __init__(self, seed: int, count: int, trees: int, leaves: int, largest: int = 1) -> None:
         rng = self.rng = Random(seed)
-        self.shape = Shape(trees=trees, backups=0, leaves=leaves, diverse=False, recover=False)
+        self.shape = Shape(trees=trees, backups=0, leaves=leaves, diverse=False, recover="all")
         self.names = names_of(rng, count)
         self.where = plane_of(rng, count)
         self.sizes = np.array([rng.randint(1, largest) for _ in range(count)], np.int32)
