@@ -93,7 +93,7 @@ def test_a_setting_runs_and_repeats(protocol: str, monkeypatch: pytest.MonkeyPat
     first = paper_004.simulate(setting, 1, True)
     assert first.keys() == set(paper_004.MEASURES)
     assert first == paper_004.simulate(setting, 1, True)
-    assert first["success"] > 0.9 and 10 < first["median_ms"] < 300
+    assert first["success"] > 0.5 and 10 < first["median_ms"] < 300
 
 
 def test_latency_follows_the_clusters_and_not_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def test_who_is_cut_off_is_known_and_gets_nothing() -> None:
             topology.system_of[link.b],
         ):
             trial.world.at(
-                trial.world.now + 100 * SECOND - 1,
+                trial.begin_us + 100 * SECOND - 1,
                 partial(trial._change, topology.crash, number),
             )
     result = trial.run()
@@ -96,7 +96,7 @@ def test_what_was_missed_is_counted() -> None:
     """The subscribers' side is cut off: everything from then on is missed."""
     trial = Trial(plan(faults="none", duration_s=100))
     victim = trial.subscribers[0]
-    trial.world.at(trial.world.now + 50 * SECOND - 1, lambda: trial.world.crash(victim))
+    trial.world.at(trial.begin_us + 50 * SECOND - 1, lambda: trial.world.crash(victim))
     result = trial.run()
     assert result.missed == {victim: list(range(50, 100))}
     assert result.incomplete == 0.5 and result.success == 1 - 50 / (100 * 19)

@@ -28,7 +28,7 @@ BACK_US = 30 * SECOND  # so long after it is back a subscriber need not get anyt
 LAST_US = 10 * SECOND  # nor what was published so shortly before it crashed
 _SETTLE_BEATS, _AT_MOST_BEATS = 20, 200
 _END_S = 60  # after the last publication
-_TOPIC = "t"
+_BEFORE_S = 1200  # so long links have been crashing when the first event is published
 
 Faults = Literal["none", "links", "processes"]
 
@@ -39,7 +39,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     internet: Internet
     shape: Shape
     seed: int
-    nodes: Annotated[int, Meta(ge=2, le=2000)] = 50  # at random places; the first one publishes
+    nodes: Annotated[int, Meta(ge=2, le=2000)] = 50  # at random places; the first one publishes.
+    # With fewer nodes these are some of those with more.
     own_clusters: bool = False
     faults: Faults = "links"
     rhythm: Rhythm = PAPER
@@ -99,15 +100,17 @@ class Trial:
         self.plan = plan
         self.topology = build(plan.internet)
         self.world = MeshWorld(Routed(self.topology), plan.shape, plan.seed, self._arrive)
-        drawn = stream(plan.seed, "overlay nodes").sample(self.topology.hosts, plan.nodes)
-        self.publisher, *self.subscribers = map(str, drawn)
-        self._begin_us = 0
+        hosts = list(self.topology.hosts)
+        stream(plan.seed, "overlay nodes").shuffle(hosts)
+        self.publisher, *self.subscribers = map(str, hosts[: plan.nodes])
+        self._topic = f"topic {plan.seed}"  # its root is at another place with every seed
         self._latency_us = array("q")
         self._got = {address: bytearray(plan.duration_s) for address in self.subscribers}
         self._absent: dict[str, list[tuple[int, int]]] = {}
         self._cut_off: frozenset[str] = frozenset()  # now
         self._cut_off_at: list[frozenset[str]] = []  # by number of the event
         self._grow()
+        self.begin_us = self.world.now + _SETTLE_BEATS * plan.shape.beat_us  # the first event
 
     def _grow(self) -> None:
         world, beat_us = self.world, self.plan.shape.beat_us
@@ -115,7 +118,7 @@ class Trial:
             self._start(address)
             world.run(world.now + SECOND // 4)
         world.run(world.now + _SETTLE_BEATS * beat_us)
-        tickets = [world.subscribe(address, _TOPIC) for address in self.subscribers]
+        tickets = [world.subscribe(address, self._topic) for address in self.subscribers]
         subscribed = world.run_until(
             lambda: world.done.issuperset(tickets), _AT_MOST_BEATS * beat_us
         )
@@ -134,16 +137,16 @@ class Trial:
         self._got[address][number] += 1
 
     def _published_us(self, number: int) -> int:
-        return self._begin_us + number * SECOND
+        return self.begin_us + number * SECOND
 
     def run(self) -> Result:
         plan, world = self.plan, self.world
-        self._begin_us = world.now
-        before = world.sent.copy()
         if plan.faults == "links":
             self._crash_links()
         elif plan.faults == "processes":
             self._crash_processes()
+        world.run(self.begin_us)
+        before = world.sent.copy()
         self._publish(0)
         world.run(self._published_us(plan.duration_s + _END_S))
         once = (got for address, got in self._got.items() if address not in self._absent)
@@ -161,19 +164,22 @@ class Trial:
     def _publish(self, number: int) -> None:
         if number < self.plan.duration_s:
             self._cut_off_at.append(self._cut_off)
-            self.world.publish(self.publisher, _TOPIC, b"%d" % number)
+            self.world.publish(self.publisher, self._topic, b"%d" % number)
             self.world.at(self._published_us(number + 1), partial(self._publish, number + 1))
 
     def _crash_links(self) -> None:
         """In the core and between systems. Below it the paper's networks are trees, whose links
-        cannot crash without cutting the network in two."""
+        cannot crash without cutting the network in two. Those that are down when the first event is
+        published crash a little before."""
         plan, world, topology = self.plan, self.world, self.topology
         steady = [i for i, x in enumerate(topology.links) if x.level not in ("transit", "core")]
+        first_us = self.begin_us - _BEFORE_S * SECOND
         for at_us, link, until_us in link_crashes(
-            topology, plan.seed, plan.duration_s, plan.rhythm, steady=steady
+            topology, plan.seed, _BEFORE_S + plan.duration_s, plan.rhythm, steady=steady
         ):
-            world.at(self._begin_us + at_us, partial(self._change, topology.crash, link))
-            world.at(self._begin_us + until_us, partial(self._change, topology.repair, link))
+            if first_us + until_us > world.now:
+                world.at(first_us + at_us, partial(self._change, topology.crash, link))
+                world.at(first_us + until_us, partial(self._change, topology.repair, link))
 
     def _change(self, change: Callable[[int], None], link: int) -> None:
         change(link)
@@ -189,13 +195,13 @@ class Trial:
 
         def back(address: str) -> None:
             self._start(address)
-            self.world.subscribe(address, _TOPIC)
+            self.world.subscribe(address, self._topic)
 
         plan, world = self.plan, self.world
         for at_us, address, until_us in node_crashes(
             self.subscribers, plan.seed, plan.duration_s, plan.rhythm
         ):
-            begin, end = self._begin_us + at_us, self._begin_us + until_us
+            begin, end = self.begin_us + at_us, self.begin_us + until_us
             self._absent.setdefault(address, []).append((begin - LAST_US, end + BACK_US))
             world.at(begin, partial(world.crash, address))
             world.at(end, partial(back, address))
