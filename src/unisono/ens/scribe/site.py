@@ -331,14 +331,12 @@ class Site:
             self._route(hop, m.Up(self.slot, item, self._process.contact(self.slot)))
 
     def _towards_root(self, topic: str, origin: str) -> Contact | None:
-        """The next site on the way, None at the root. Up the tree where the root is out of reach:
-        the ring knows no way around what is cut."""
+        """The next site on the way, None at the root. Where the ring ends and the root is out of
+        reach, up the tree: that knows a way around what is cut."""
+        hop = self.ring.next_hop(group_id(topic, self.slot))
         tree = self.trees.get(topic)
-        if self._shape.recover == "all" and tree is not None and tree.ready:
-            root = self.ring.known.get(self.trees.top(tree))
-            hop = root.contact if root is not None else tree.parent
-        else:
-            hop = self.ring.next_hop(group_id(topic, self.slot))
+        if hop is None and tree is not None and self._shape.recover == "all":
+            hop = tree.parent
         return hop if hop is not None and hop.site != origin else None
 
     def _send_again(self) -> None:
