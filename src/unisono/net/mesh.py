@@ -30,6 +30,7 @@ from unisono.net.clock import Clock
 from unisono.net.datagrams import parse, text
 from unisono.net.keys import Key
 from unisono.net.udp import BULK, URGENT, Endpoint
+from unisono.net.ways import Ways
 
 _WAITING_FRAMES = 1 << 16  # events that the reader has not taken: further ones are lost, and said
 _WAITING_BYTES = 1 << 28
@@ -97,6 +98,7 @@ class MeshService:
         self.max_frame_bytes: int | None = self._limits.message_bytes - _ENVELOPE_BYTES
         self.rejected: Counter[str] = Counter()  # messages that were not understood, by reason
         self._tickets: dict[str, asyncio.Future[None]] = {}
+        self._ways = Ways()
         self._crowded: dict[str, None] = {}  # peers that take no more for now
         self._resting: dict[str, asyncio.Task[None]] = {}
         self._now = Clock()
@@ -136,6 +138,7 @@ class MeshService:
             Random(secrets.token_bytes(16)),
             settings.seeds,
             settings.node,
+            self._ways.to,
         )
         self._carry(self.mesh.start(self._now()))
         self._ticking = asyncio.create_task(self._tick())
@@ -156,6 +159,7 @@ class MeshService:
             began = time.monotonic()
             view = self.mesh.cluster.view
             self._carry(self.mesh.tick(self._now()))
+            self._ways.look_at(self.mesh.neighbours)
             self._look_at(view is not None, view.site if view is not None else "")
             beat_s = self.mesh.shape.beat_us / 1e6
             if not self.mesh.cluster.joined:
@@ -281,6 +285,7 @@ class MeshService:
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, *self._resting.values(), return_exceptions=True)
+            await self._ways.close()
         self._carry(self.mesh.leave(self._now()))
         leaving = [self.endpoint.flushed(m.address) for m in self.mesh.cluster.actives]
         try:

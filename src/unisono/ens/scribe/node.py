@@ -81,6 +81,15 @@ class Mesh:
         """Whether the process has its place in the cluster, and in the rings if it coordinates."""
         return self.cluster.joined and all(site.ring.settled for site in self.sites.values())
 
+    @property
+    def neighbours(self) -> set[str]:
+        """The addresses of other sites that this process may choose among as parents."""
+        return {
+            known.contact.addresses[0]
+            for site in self.sites.values()
+            for known in site.ring.known.values()
+        }
+
     # What the driver asks for.
 
     def start(self, now: int) -> list[Effect]:

@@ -1,0 +1,54 @@
+"""What is known of the devices between this process and others, measured now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+from unisono.net.datagrams import parse
+from unisono.net.traceroute import traceroute
+
+AGAIN_S = 600.0
+_AT_ONCE = 4
+_MOST = 4096  # ways that are remembered: then all are forgotten
+
+
+class Ways:
+    """The ways to addresses. What is not measured yet has no devices."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, frozenset[str]]] = {}  # address -> when, devices
+        self._measuring: dict[str, asyncio.Task[None]] = {}
+
+    def to(self, address: str) -> frozenset[str]:
+        """The devices on the way there."""
+        known = self._known.get(address)
+        return known[1] if known is not None else frozenset()
+
+    def look_at(self, addresses: Iterable[str]) -> None:
+        """Measure what is not known, or not lately; a few at a time."""
+        now = time.monotonic()
+        for address in sorted(addresses):
+            known = self._known.get(address)
+            fresh = known is not None and now - known[0] < AGAIN_S
+            if fresh or address in self._measuring or len(self._measuring) >= _AT_ONCE:
+                continue
+            self._measuring[address] = asyncio.create_task(self._measure(address))
+
+    async def _measure(self, address: str) -> None:
+        try:
+            to = parse(address)
+            # on this machine there is nothing between
+            devices = () if ip_address(to[0]).is_loopback else await traceroute(to)
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[address] = (time.monotonic(), frozenset(devices))
+        finally:
+            del self._measuring[address]
+
+    async def close(self) -> None:
+        for task in self._measuring.values():
+            task.cancel()
+        await asyncio.gather(*self._measuring.values(), return_exceptions=True)
