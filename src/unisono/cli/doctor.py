@@ -22,6 +22,8 @@ _PACKAGES = {  # distribution -> what it is for and the extra that brings it
     "pyspark": ("audits and sweeps", "unisono[spark]"),
     "numba": ("audit kernels", "unisono[spark]"),
     "matplotlib": ("plots", "unisono[spark]"),
+    "cryptography": ("the mesh", "unisono[mesh]"),
+    "uvloop": ("a faster mesh", "unisono[mesh]"),
 }
 
 
