@@ -165,6 +165,7 @@ def test_a_restarted_node_is_let_in_at_once(key: Path) -> None:
         ("mesh://127.0.0.1:1?key=nowhere", "there is no key at"),
         ("mesh://?listen=127.0.0.1:0&insecure=1", "which cluster"),
         ("mesh://127.0.0.1:1?insecure=1&trees=x", "trees"),
+        ("mesh://?listen=here&cluster=a&insecure=1", "is not an address like"),
         ("mesh://127.0.0.1:1?insecure=1&trees=99", "trees"),
         ("mesh://127.0.0.1:1?insecure=1&cluster=a%20b", "' '"),
     ],
@@ -173,6 +174,18 @@ def test_bad_addresses_are_refused(url: str, problem: str, monkeypatch: pytest.M
     monkeypatch.delenv(KEY_FILE, raising=False)
     with pytest.raises(BadInput, match=problem):
         service_of(url, 1.0)
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    async def scene() -> None:
+        listen = address()
+        node = await Member(None, listen=listen, cluster="rome", node=True).open()
+        with pytest.raises(EnvironmentLacks, match="already in use"):
+            async with unisono.connect(f"mesh://?listen={listen}&cluster=rome&insecure=1"):
+                pass
+        await node.service.close()
+
+    asyncio.run(scene())
 
 
 def test_an_address_that_nobody_can_reach_is_refused() -> None:

@@ -282,10 +282,11 @@ class MeshService:
         if self._closed:
             return
         self._closed = True
-        if self._ticking is not None:
-            self._ticking.cancel()
-            await asyncio.gather(self._ticking, *self._resting.values(), return_exceptions=True)
-            await self._ways.close()
+        if self._ticking is None:
+            return  # it was never open
+        self._ticking.cancel()
+        await asyncio.gather(self._ticking, *self._resting.values(), return_exceptions=True)
+        await self._ways.close()
         self._carry(self.mesh.leave(self._now()))
         leaving = [self.endpoint.flushed(m.address) for m in self.mesh.cluster.actives]
         try:

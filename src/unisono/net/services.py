@@ -114,6 +114,9 @@ def _mesh(url: str, parts: SplitResult, query: Query, connect_s: float) -> Make:
         check_topic(asked.cluster)
     elif listens and not seeds:
         raise BadInput("the first node of a mesh says which cluster it is of: ?cluster=NAME")
+    for given in (asked.listen, asked.advertise):
+        if given is not None:
+            parse(given)
     settings = Settings(
         listen=asked.listen or local_address(seeds[0]),
         advertise=asked.advertise,
