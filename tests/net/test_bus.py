@@ -371,8 +371,8 @@ def test_processes_tell_how_busy_they_are_if_asked(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        ("kafka://x", "memory:// and nats://"),
-        ("localhost:4222", "memory:// and nats://"),
+        ("kafka://x", "memory://, nats:// and mesh://"),
+        ("localhost:4222", "memory://, nats:// and mesh://"),
         ("memory://?delay=3", "delay_ms"),
         ("memory://?delay_ms=x", "numbers"),
         ("memory://?delay_ms=-1", "between"),
