@@ -27,6 +27,7 @@ from unisono.sim.topologies import Internet, build
 BACK_US = 30 * SECOND  # so long after it is back a subscriber need not get anything
 LAST_US = 10 * SECOND  # nor what was published so shortly before it crashed
 _SETTLE_BEATS, _AT_MOST_BEATS = 20, 200
+_CRASHED_BEATS = 60  # after many links have crashed at once, which is of our making
 _END_S = 60  # after the last publication
 _BEFORE_S = 1200  # so long links have been crashing when the first event is published
 
@@ -100,7 +101,7 @@ class Trial:
         self._got = {address: bytearray(plan.duration_s) for address in self.subscribers}
         self._absent: dict[str, list[tuple[int, int]]] = {}
         self._grow()
-        self.begin_us = self.world.now + _SETTLE_BEATS * plan.shape.beat_us  # the first event
+        self.begin_us = self.world.now + _CRASHED_BEATS * plan.shape.beat_us  # the first event
 
     def _grow(self) -> None:
         world, beat_us = self.world, self.plan.shape.beat_us
