@@ -27,7 +27,7 @@ from unisono.sim.topologies import Internet, build
 BACK_US = 30 * SECOND  # so long after it is back a subscriber need not get anything
 LAST_US = 10 * SECOND  # nor what was published so shortly before it crashed
 _SETTLE_BEATS, _AT_MOST_BEATS = 20, 200
-_CRASHED_BEATS = 60  # after many links have crashed at once, which is of our making
+_FIRST = b"-1"  # an event before anything crashes: who has heard of a stream knows what it misses
 _END_S = 60  # after the last publication
 _BEFORE_S = 1200  # so long links have been crashing when the first event is published
 
@@ -101,7 +101,7 @@ class Trial:
         self._got = {address: bytearray(plan.duration_s) for address in self.subscribers}
         self._absent: dict[str, list[tuple[int, int]]] = {}
         self._grow()
-        self.begin_us = self.world.now + _CRASHED_BEATS * plan.shape.beat_us  # the first event
+        self.begin_us = self.world.now + _SETTLE_BEATS * plan.shape.beat_us  # the first event
 
     def _grow(self) -> None:
         world, beat_us = self.world, self.plan.shape.beat_us
@@ -114,6 +114,7 @@ class Trial:
             lambda: world.done.issuperset(tickets), _AT_MOST_BEATS * beat_us
         )
         assert subscribed, "not all subscriptions are effective"
+        world.publish(self.publisher, self._topic, _FIRST)
         world.run(world.now + _SETTLE_BEATS * beat_us)
 
     def _start(self, address: str) -> None:
@@ -123,6 +124,8 @@ class Trial:
         self.world.start(address, domain, seeds)
 
     def _arrive(self, address: str, topic: str, frame: bytes, now: int) -> None:
+        if frame == _FIRST:
+            return
         number = int(frame)
         self._latency_us.append(now - self._published_us(number))
         self._got[address][number] += 1
