@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
@@ -27,6 +27,7 @@ from unisono.sim.topologies import Internet, build
 BACK_US = 30 * SECOND  # so long after it is back a subscriber need not get anything
 LAST_US = 10 * SECOND  # nor what was published so shortly before it crashed
 _SETTLE_BEATS, _AT_MOST_BEATS = 20, 200
+_FIRST = b"-1"  # an event before anything crashes: who has heard of a stream knows what it misses
 _END_S = 60  # after the last publication
 _BEFORE_S = 1200  # so long links have been crashing when the first event is published
 
@@ -51,13 +52,10 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Result(NamedTuple):
-    """`missed`: by subscriber, the numbers of the events that it ought to have got. `cut_off`: how
-    many of those due were published while no overlay could bring them, since no chain of nodes that
-    reach each other led from the publisher to the subscriber. Some may still have come later."""
+    """`missed`: by subscriber, the numbers of the events that it ought to have got."""
 
     published: int
     due: int
-    cut_off: int
     missed: dict[str, list[int]]
     latency_us: array[int]  # of all that was notified
     sent: Counter[str]  # messages by kind, while it was published
@@ -65,11 +63,6 @@ class Result(NamedTuple):
     @property
     def success(self) -> float:
         return 1 - sum(map(len, self.missed.values())) / self.due
-
-    @property
-    def possible(self) -> float:
-        """The success of an overlay that knows everything at once and sends nothing twice."""
-        return 1 - self.cut_off / self.due
 
     @property
     def incomplete(self) -> float:
@@ -107,8 +100,6 @@ class Trial:
         self._latency_us = array("q")
         self._got = {address: bytearray(plan.duration_s) for address in self.subscribers}
         self._absent: dict[str, list[tuple[int, int]]] = {}
-        self._cut_off: frozenset[str] = frozenset()  # now
-        self._cut_off_at: list[frozenset[str]] = []  # by number of the event
         self._grow()
         self.begin_us = self.world.now + _SETTLE_BEATS * plan.shape.beat_us  # the first event
 
@@ -123,6 +114,7 @@ class Trial:
             lambda: world.done.issuperset(tickets), _AT_MOST_BEATS * beat_us
         )
         assert subscribed, "not all subscriptions are effective"
+        world.publish(self.publisher, self._topic, _FIRST)
         world.run(world.now + _SETTLE_BEATS * beat_us)
 
     def _start(self, address: str) -> None:
@@ -132,6 +124,8 @@ class Trial:
         self.world.start(address, domain, seeds)
 
     def _arrive(self, address: str, topic: str, frame: bytes, now: int) -> None:
+        if frame == _FIRST:
+            return
         number = int(frame)
         self._latency_us.append(now - self._published_us(number))
         self._got[address][number] += 1
@@ -152,25 +146,23 @@ class Trial:
         once = (got for address, got in self._got.items() if address not in self._absent)
         assert all(max(got) <= 1 for got in once), "an event came twice"
         missed: dict[str, list[int]] = {}
-        due = cut_off = 0
+        due = 0
         for address, number in self._due():
             due += 1
-            cut_off += address in self._cut_off_at[number]
             if not self._got[address][number]:
                 missed.setdefault(address, []).append(number)
-        sent = world.sent - before
-        return Result(plan.duration_s, due, cut_off, missed, self._latency_us, sent)
+        return Result(plan.duration_s, due, missed, self._latency_us, world.sent - before)
 
     def _publish(self, number: int) -> None:
         if number < self.plan.duration_s:
-            self._cut_off_at.append(self._cut_off)
             self.world.publish(self.publisher, self._topic, b"%d" % number)
             self.world.at(self._published_us(number + 1), partial(self._publish, number + 1))
 
     def _crash_links(self) -> None:
         """In the core and between systems. Below it the paper's networks are trees, whose links
-        cannot crash without cutting the network in two. Those that are down when the first event is
-        published crash a little before."""
+        cannot crash without cutting the network in two. Nor does a link crash that would leave some
+        node without a chain of nodes to the publisher: then no overlay could reach it. Those that
+        are down when the first event is published crash a little before."""
         plan, world, topology = self.plan, self.world, self.topology
         steady = [i for i, x in enumerate(topology.links) if x.level not in ("transit", "core")]
         first_us = self.begin_us - _BEFORE_S * SECOND
@@ -178,17 +170,18 @@ class Trial:
             topology, plan.seed, _BEFORE_S + plan.duration_s, plan.rhythm, steady=steady
         ):
             if first_us + until_us > world.now:
-                world.at(first_us + at_us, partial(self._change, topology.crash, link))
-                world.at(first_us + until_us, partial(self._change, topology.repair, link))
+                world.at(first_us + at_us, partial(self._crash, link))
+                world.at(first_us + until_us, partial(topology.repair, link))
 
-    def _change(self, change: Callable[[int], None], link: int) -> None:
-        change(link)
+    def _crash(self, link: int) -> None:
+        self.topology.crash(link)
         left, reached = set(self.subscribers), [self.publisher]
         for one in reached:
             near = {other for other in left if self.topology.alive(int(one), int(other))}
             left -= near
             reached += near
-        self._cut_off = frozenset(left)
+        if left:
+            self.topology.repair(link)
 
     def _crash_processes(self) -> None:
         """All but the publisher's; whoever comes back begins anew and subscribes."""
