@@ -23,6 +23,7 @@ from unisono.ens.scribe.recent import Recent
 from unisono.ens.scribe.site import Site, as_offer, ring_key
 
 _BATCH_BYTES = 1 << 18  # of events that were asked for, in one message
+_ASKED = 5  # of them, for the rest of the mesh, at a time
 _CONTACTS = 64  # of other sites that a process remembers, by which it could enter the ring
 
 
@@ -186,9 +187,10 @@ class Mesh:
 
     def _seek(self) -> None:
         """Ask those that are known where the cluster of this domain is."""
-        known = [address for c in self._contacts.values() for address in c.addresses[:1]]
+        known = {address for c in self._contacts.values() for address in c.addresses}
+        asked = sorted(known - {self._address, *self.seeds})
         me = self.cluster.contact(0) if self.cluster.joined else None
-        for address in [*self.seeds, *known][:8]:
+        for address in [*self.seeds, *self._rng.sample(asked, min(_ASKED, len(asked)))]:
             self.tell(address, m.Who(self.cluster.domain, self._address, me))
 
     def _who(self, who: m.Who) -> None:
@@ -242,8 +244,13 @@ class Mesh:
         for contact in contacts:
             if self._view is not None and contact.site == self._view.site:
                 self.rival(contact)
-        for site in self.sites.values():
-            site.meet(contacts, self.now)
+        if self.sites:
+            for site in self.sites.values():
+                site.meet(contacts, self.now)
+        elif self.cluster.joined:  # those who can make something of it hear it, too
+            for slot in range(self.shape.trees):
+                known = (msgspec.structs.replace(c, slot=slot, version=0) for c in contacts)
+                self.tell(self.cluster.active(slot).address, m.Known(slot, tuple(known)))
 
     def _remember(self, contacts: Iterable[Contact]) -> None:
         for contact in contacts:
@@ -280,7 +287,7 @@ class Mesh:
     def _stay_together(self, view: View) -> None:
         """Now and then: do the seeds know others? Is there a way back to the rest of the domain?"""
         every = 4 * self.shape.silence
-        if self.sites and self._rng.randrange(every) == 0:
+        if self._rng.randrange(every) == 0:
             self._seek()
         if self._ticks % self.shape.silence == 0:
             for slot, site in self.sites.items():  # whoever is on its own one day knows others
