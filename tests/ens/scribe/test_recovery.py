@@ -140,3 +140,18 @@ def test_a_parent_is_told_what_it_missed_and_fetches_it() -> None:
                     mesh.cut(other, name)
             told[recover] += len(list(mesh.missed(10)))
     assert told["paper"] < told["none"]
+
+
+def test_a_subscription_is_answered_though_the_answer_was_lost() -> None:
+    shape = Shape()
+    net = Flat(1)
+    world = MeshWorld(net, shape, 1, lambda *arrived: None)
+    for number in range(4):
+        world.start(f"n{number}", "rome", ("n0",) if number else ())
+        world.run(world.now + 4 * shape.beat_us)
+    ticket = world.subscribe("n3", TOPIC)
+    net.loss = 1.0  # what was sent before arrives, the answers do not
+    world.run(world.now + shape.beat_us)
+    assert TOPIC in world.nodes["n0"].sites[0].trees.trees
+    net.loss = 0.0
+    assert world.run_until(lambda: ticket in world.done, 10 * shape.silence * shape.beat_us)

@@ -126,6 +126,8 @@ class Mesh:
         assert cluster.view is not None
         self._stay_together(cluster.view)
         self._answer_tickets()
+        if self._tickets and self._ticks % self.shape.silence == 0:
+            self._tell_interest(cluster.coordinators)  # perhaps the answer was lost
         return self._done()
 
     def publish(self, topic: str, frame: bytes, now: int) -> list[Effect]:
