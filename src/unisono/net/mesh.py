@@ -22,7 +22,7 @@ from unisono.core.limits import RESERVED, MeshLimits
 from unisono.core.wire import Rejected
 from unisono.ens.base import OnFrame
 from unisono.ens.scribe.messages import BULK as BULKY
-from unisono.ens.scribe.messages import Message, decode, encode
+from unisono.ens.scribe.messages import Message, View, born, decode, encode
 from unisono.ens.scribe.node import Mesh, Tell
 from unisono.ens.scribe.options import Shape
 from unisono.errors import BadInput, BusClosed, EnvironmentLacks
@@ -160,22 +160,25 @@ class MeshService:
             view = self.mesh.cluster.view
             self._carry(self.mesh.tick(self._now()))
             self._ways.look_at(self.mesh.neighbours)
-            self._look_at(view is not None, view.site if view is not None else "")
+            self._look_at(view)
             beat_s = self.mesh.shape.beat_us / 1e6
             if not self.mesh.cluster.joined:
                 beat_s = min(beat_s, 0.1)
             await asyncio.sleep(max(0.0, began + beat_s - time.monotonic()))
 
-    def _look_at(self, joined: bool, site: str) -> None:
+    def _look_at(self, before: View | None) -> None:
         """Say when the rest of the cluster is lost, or found again."""
         view = self.mesh.cluster.view
-        if joined and view is not None and view.site != site:
-            if "~" in view.site and "~" not in site:
-                self.generation += 1
-                self._on_trouble("the coordinators of the cluster are out of reach; going on alone")
-            else:
-                self._on_trouble("back in the cluster; events sent meanwhile may be lost")
-                self._on_reconnect()
+        if before is None or view is None:
+            return
+        if (view.site, born(view.number)) == (before.site, born(before.number)):
+            return
+        self.generation += 1
+        if "~" in view.site and "~" not in before.site:
+            self._on_trouble("the coordinators of the cluster are out of reach; going on alone")
+        else:
+            self._on_trouble("back in the cluster; events sent meanwhile may be lost")
+            self._on_reconnect()
 
     # In and out.
 

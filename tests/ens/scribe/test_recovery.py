@@ -155,3 +155,45 @@ def test_a_subscription_is_answered_though_the_answer_was_lost() -> None:
     assert TOPIC in world.nodes["n0"].sites[0].trees.trees
     net.loss = 0.0
     assert world.run_until(lambda: ticket in world.done, 10 * shape.silence * shape.beat_us)
+
+
+@pytest.mark.parametrize(("again", "others"), [("n0", 0), ("n0", 3), ("n1", 3)])
+def test_a_guest_finds_back_when_its_only_node_was_restarted(again: str, others: int) -> None:
+    """At the same address, or elsewhere with other clusters that know the way."""
+    shape = Shape()
+    got: list[tuple[str, bytes]] = []
+    world = MeshWorld(Flat(1), shape, 1, lambda to, topic, frame, now: got.append((to, frame)))
+    world.start("n0", "rome")
+    for number in range(others):
+        world.start(f"o{number}", f"oslo{number}", ["n0"])
+        world.run(world.now + 4 * shape.beat_us)
+    world.start("guest", "", ("n0",), candidate=False)
+    world.run(world.now + 20 * shape.beat_us)
+    world.subscribe("guest", TOPIC)
+    world.run(world.now + 10 * shape.beat_us)
+    world.crash("n0")
+    world.run(world.now + 2 * shape.beat_us)
+    world.start(again, "rome", ["o0"] if others else [])
+    world.run(world.now + 60 * shape.beat_us)
+    publisher = "o1" if others else again
+    world.publish(publisher, TOPIC, b"x")
+    world.run(world.now + 10 * shape.beat_us)
+    assert got == [("guest", b"x")]
+    assert world.nodes[again].cluster.leads
+
+
+def test_a_guest_is_a_cluster_where_no_node_of_its_domain_is_left() -> None:
+    shape = Shape()
+    got: list[tuple[str, bytes]] = []
+    world = MeshWorld(Flat(1), shape, 1, lambda to, topic, frame, now: got.append((to, frame)))
+    world.start("n0", "rome")
+    world.start("n1", "oslo", ["n0"])
+    world.run(world.now + 20 * shape.beat_us)
+    world.start("guest", "", ("n0",), candidate=False)
+    world.run(world.now + 20 * shape.beat_us)
+    world.subscribe("guest", TOPIC)
+    world.crash("n0")
+    world.run(world.now + 60 * shape.beat_us)
+    world.publish("n1", TOPIC, b"x")
+    world.run(world.now + 10 * shape.beat_us)
+    assert got == [("guest", b"x")]

@@ -209,7 +209,7 @@ class Cluster:
     def views(self, view: View, now: int) -> None:
         """Somebody's idea of the cluster."""
         mine = self.view
-        if mine is not None and not self._newer(view, mine):
+        if mine is not None and not self._newer(view, mine) and not self.cut_off(now):
             if self.leads and view.members[0].name != self.me.name:
                 self._tell(view.members[0].address, Views(mine))
             return

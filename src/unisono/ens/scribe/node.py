@@ -114,8 +114,11 @@ class Mesh:
             self._seek()
             return self._done()
         cluster.tick(now)
-        if cluster.cut_off(now) and self._me.candidate:
-            cluster.part(now)
+        if cluster.cut_off(now):
+            if self._me.candidate:
+                cluster.part(now)
+            else:
+                self._seek()  # a guest does not coordinate as long as it finds somebody who does
         self._look_at_view()
         self._beat()
         for site in list(self.sites.values()):
@@ -189,7 +192,7 @@ class Mesh:
     def _seek(self) -> None:
         """Ask those that are known where the cluster of this domain is."""
         known = [address for c in self._contacts.values() for address in c.addresses[:1]]
-        me = self.cluster.contact(0) if self.cluster.joined else None
+        me = self.cluster.contact(0) if self.sites else None
         for address in [*self.seeds, *known][:8]:
             self.tell(address, m.Who(self.cluster.domain, self._address, me))
 
@@ -228,16 +231,17 @@ class Mesh:
             cluster.domain = cluster.domain or found.domain
         if found.domain != cluster.domain:
             return
-        home = found.home
+        home, view = found.home, cluster.view
+        outside = view is None or cluster.cut_off(self.now)
         if home is not None:
-            if cluster.view is None or home.site != cluster.view.site:
+            if outside or (view is not None and home.site != view.site):
                 for address in home.addresses[:2]:
                     self.tell(address, m.Enter(cluster.domain, self._me))
-        elif cluster.view is not None:
-            if cluster.leads and cluster.view.site != cluster.domain:
-                cluster.rename(cluster.domain, self.now)  # the others are gone
-        elif cluster.domain:
-            cluster.found(self.now)
+        elif outside:
+            if cluster.domain:
+                cluster.found(self.now)
+        elif view is not None and cluster.leads and view.site != cluster.domain:
+            cluster.rename(cluster.domain, self.now)  # the others are gone
 
     def _meet(self, contacts: tuple[Contact, ...]) -> None:
         self._remember(contacts)
