@@ -153,6 +153,24 @@ def test_a_restarted_node_is_let_in_at_once(key: Path) -> None:
     asyncio.run(scene())
 
 
+def test_who_has_left_stays_out(key: Path) -> None:
+    async def scene() -> None:
+        first = address()
+        node = await Member(key, listen=first, cluster="rome", node=True).open()
+        for _ in range(3):
+            guest = await Member(key, seeds=(first,)).open()
+            before = node.service.mesh.cluster.view
+            assert before is not None and len(before.members) == 2
+            await guest.service.close()
+            await until(lambda: node.service.mesh.cluster.view is not before)  # noqa: B023
+            view = node.service.mesh.cluster.view
+            assert view is not None and len(view.members) == 1
+            assert view.number == before.number + 1, "it came and went again"
+        await node.service.close()
+
+    asyncio.run(scene())
+
+
 @pytest.mark.parametrize(
     ("url", "problem"),
     [

@@ -20,7 +20,7 @@ from unisono.ens.scribe.diversity import choose
 from unisono.ens.scribe.messages import Contact, Item, Member, Message, View, born
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.recent import Recent
-from unisono.ens.scribe.site import Site, as_offer, ring_key
+from unisono.ens.scribe.site import AT_SITE, Site, as_offer, ring_key
 
 _BATCH_BYTES = 1 << 18  # of events that were asked for, in one message
 _CONTACTS = 64  # of other sites that a process remembers, by which it could enter the ring
@@ -62,6 +62,7 @@ class Mesh:
         self._loop: list[Message] = []  # what this process tells itself
         self._view: View | None = None
         self._contacts: dict[str, Contact] = {}  # by site
+        self._left = False
         self._ticks = 0
         self._rival_ticks = 0
         self._numbers: dict[str, int] = {}  # by topic, the last one published
@@ -101,6 +102,8 @@ class Mesh:
         return self._done()
 
     def receive(self, sender: str, message: Message, now: int) -> list[Effect]:
+        if self._left:
+            return []  # else it would ask to be let in again, by the view that leaves it out
         self.now = now
         self._handle(sender, message)
         return self._done()
@@ -164,8 +167,9 @@ class Mesh:
         return self._done()
 
     def leave(self, now: int) -> list[Effect]:
-        """Last words."""
+        """Last words; what comes afterwards is not heard."""
         self.now = now
+        self._left = True
         self.cluster.leave()
         if self.cluster.view is not None and len(self.cluster.view.members) == 1:
             for site in self.sites.values():
@@ -501,7 +505,7 @@ class Mesh:
     # Messages.
 
     def _handle(self, sender: str, message: Message) -> None:
-        at_site = _AT_SITE.get(type(message))
+        at_site = AT_SITE.get(type(message))
         if at_site is None:
             _HERE[type(message)](self, sender, message)
             return
@@ -557,28 +561,6 @@ class Mesh:
                 site.feed(item, self.now)
 
 
-# Messages to whoever is active in their slot.
-_AT_SITE: dict[type[Message], Callable[[Site, Any, int], None]] = {
-    m.Ping: Site.ping,
-    m.Pong: Site.pong,
-    m.Find: Site.find,
-    m.AskKnown: Site.ask_known,
-    m.Graft: lambda site, graft, now: site.at(now).trees.graft(graft, now),
-    m.Adopt: Site.adopt,
-    m.Refuse: lambda site, refuse, now: site.at(now).trees.refuse(refuse),
-    m.Prune: lambda site, prune, now: site.at(now).trees.prune(prune.topic, prune.site),
-    m.Path: lambda site, path, now: site.at(now).trees.path(path, now),
-    m.AskTopics: lambda site, ask, now: site.at(now).topics(ask),
-    m.Topics: lambda site, topics, now: site.at(now).trees.topics(topics, now),
-    m.AskPaths: lambda site, ask, now: site.at(now).trees.paths(ask),
-    m.Probe: Site.probe,
-    m.Offered: lambda site, offered, now: site.at(now).offered(offered),
-    m.Take: lambda site, take, now: site.at(now).trees.switch(take.topic, take.parent),
-    m.Up: Site.take_up,
-    m.Took: Site.took,
-    m.Down: Site.came_down,
-    m.Have: Site.have,
-}
 # Messages to this process.
 _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.Who: lambda mesh, sender, who: mesh._who(who),
@@ -599,4 +581,4 @@ _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.Fetch: lambda mesh, sender, fetch: mesh._fetch(sender, fetch),
     m.Fetched: lambda mesh, sender, fetched: mesh._fetched(fetched),
 }
-assert {*_AT_SITE, *_HERE} == {*m.MESSAGES}, "every message has a handler"
+assert {*AT_SITE, *_HERE} == {*m.MESSAGES}, "every message has a handler"
