@@ -128,16 +128,23 @@ class Cluster:
         self.view = View(site, self.view.number, self.view.members)
         self._announce(self.view.members, now)
 
-    def enter(self, member: Member, now: int) -> None:
+    def enter(self, enter: Enter, now: int) -> None:
         """Somebody wants to be let in."""
-        view = self.view
-        if view is None:
+        view, member = self.view, enter.member
+        if view is None or enter.domain != self.domain:
+            return
+        mine = member.name == self.me.name or member.address == self.me.address
+        if mine and member != self.me:
             return
         # Who was at this address before is gone, whether or not somebody has noticed.
-        others = [m for m in view.members if m.address != member.address or m == member]
+        others = [
+            m
+            for m in view.members
+            if m == member or (m.address != member.address and m.name != member.name)
+        ]
         first = next((m for m in others if m.candidate), others[0] if others else self.me)
         if first != self.me:
-            self._tell(first.address, Enter(self.domain, member))
+            self._tell(first.address, enter)
         elif member in others or len(others) >= MEMBERS:
             self._tell(member.address, Views(view))
         else:
@@ -209,12 +216,14 @@ class Cluster:
     def views(self, view: View, now: int) -> None:
         """Somebody's idea of the cluster."""
         mine = self.view
+        if not self._sound(view):
+            return
         if mine is not None and not self._newer(view, mine) and not self.cut_off(now):
             if self.leads and view.members[0].name != self.me.name:
                 self._tell(view.members[0].address, Views(mine))
             return
         led = self.leads
-        if any(member.name == self.me.name for member in view.members):
+        if self.me in view.members:
             self._become(view, now)
         else:
             self._tell(view.members[0].address, Enter(self.domain, self.me))
@@ -223,10 +232,18 @@ class Cluster:
                 if member.name != self.me.name:
                     self._tell(member.address, Views(view))
 
+    def _sound(self, view: View) -> bool:
+        """Whether it is of this domain, and its members can be told apart."""
+        names = {member.name for member in view.members}
+        addresses = {member.address for member in view.members}
+        told_apart = len(names) == len(addresses) == len(view.members)
+        return told_apart and view.site.partition("~")[0] == self.domain
+
     @staticmethod
     def _newer(view: View, mine: View) -> bool:
         if view.site != mine.site and view.members[0] != mine.members[0]:
-            return len(view.site) < len(mine.site)  # a part that was cut off gives in
+            # a part that was cut off gives in
+            return (len(view.site), view.site) < (len(mine.site), mine.site)
         if born(view.number) != born(mine.number):
             return born(view.number) < born(mine.number)
         theirs, ours = view.members[0].name, mine.members[0].name

@@ -565,7 +565,7 @@ class Mesh:
 _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.Who: lambda mesh, sender, who: mesh._who(who),
     m.Found: lambda mesh, sender, found: mesh._found(found),
-    m.Enter: lambda mesh, sender, enter: mesh.cluster.enter(enter.member, mesh.now),
+    m.Enter: lambda mesh, sender, enter: mesh.cluster.enter(enter, mesh.now),
     m.Views: lambda mesh, sender, views: mesh.cluster.views(views.view, mesh.now),
     m.Beat: lambda mesh, sender, beat: mesh._heard_beat(sender, beat),
     m.Election: lambda mesh, sender, vote: mesh.cluster.election(vote, sender, mesh.now),
