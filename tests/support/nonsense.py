@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -34,7 +34,7 @@ def _drawn(rng: Random, kind: Any, words: Sequence[str], bounds: Sequence[Meta])
         return tuple(_drawn(rng, part, words, ()) for part in parts)
     if kind is int:
         return _number(rng, bounds)
-    simple = {
+    simple: dict[Any, Callable[[], Any]] = {
         str: lambda: rng.choice(words),
         bool: lambda: rng.random() < 0.5,
         bytes: lambda: rng.randbytes(rng.randrange(4)),

@@ -8,6 +8,8 @@ from random import Random
 
 import pytest
 
+from unisono.ens.scribe.messages import Cast, Interest, Item, Member, View
+from unisono.ens.scribe.node import Mesh
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.trees import Trees
 from unisono.sim.mesh import Flat, MeshWorld
@@ -155,6 +157,27 @@ def test_a_subscription_is_answered_though_the_answer_was_lost() -> None:
     assert TOPIC in world.nodes["n0"].sites[0].trees.trees
     net.loss = 0.0
     assert world.run_until(lambda: ticket in world.done, 10 * shape.silence * shape.beat_us)
+
+
+def test_an_event_for_a_thousand_members_looks_for_each_once() -> None:
+    """The view is not searched for every one of them."""
+    searched: Counter[str] = Counter()
+
+    class Members(tuple[Member, ...]):
+        def __iter__(self) -> Iterator[Member]:
+            searched["times"] += 1
+            return super().__iter__()
+
+    members = Members(Member(f"n{number}", f"n{number}", True) for number in range(1000))
+    node = Mesh("n0", "n0", "rome", Shape(), Random(1))
+    node.start(0)
+    node.cluster.views(View("rome", 1, members), 0)
+    for member in members:
+        node.receive(member.address, Interest(member.name, 1, (TOPIC,)), 0)
+    searched.clear()
+    told = node.receive("n1", Cast(0, Item(TOPIC, "n1", 1, b"x")), 0)
+    assert len(told) == 998
+    assert not searched
 
 
 @pytest.mark.parametrize(("again", "others"), [("n0", 0), ("n0", 3), ("n1", 3)])

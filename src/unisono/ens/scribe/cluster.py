@@ -42,6 +42,8 @@ class Cluster:
         self.shape = shape
         self._tell = tell
         self.view: View | None = None
+        self.candidates: list[Member] = []  # for coordinator, the longest there first
+        self._members: dict[str, Member] = {}  # of the view, by name
         self._heard: dict[str, int] = {}  # name -> when, by me
         self._vouched: dict[str, int] = {}  # or by another coordinator
         self._voting_since: int | None = None
@@ -56,11 +58,6 @@ class Cluster:
     @property
     def joined(self) -> bool:
         return self.view is not None
-
-    @property
-    def candidates(self) -> list[Member]:
-        members = self.view.members if self.view is not None else ()
-        return [member for member in members if member.candidate] or list(members)
 
     @property
     def leader(self) -> Member:
@@ -104,9 +101,7 @@ class Cluster:
         return Contact(self.view.site, slot, self.view.number, addresses)
 
     def member(self, name: str) -> Member | None:
-        if self.view is None:
-            return None
-        return next((member for member in self.view.members if member.name == name), None)
+        return self._members.get(name)
 
     def lives(self, name: str, now: int) -> bool:
         """Whether it was heard lately, here or by another coordinator."""
@@ -179,14 +174,11 @@ class Cluster:
                 self._tell(member.address, Views(self.view))
 
     def _become(self, view: View, now: int) -> None:
-        fresh = {m.name for m in view.members} - {
-            m.name for m in (self.view.members if self.view is not None else ())
-        }
         self.view = view
+        self._members = {member.name: member for member in view.members}
+        self.candidates = [m for m in view.members if m.candidate] or list(view.members)
         self._voting_since = self._told_to_wait = None
-        self._heard = {m.name: self._heard.get(m.name, now) for m in view.members}
-        for name in fresh:
-            self._heard[name] = now
+        self._heard = {name: self._heard.get(name, now) for name in self._members}
         self._heard[view.members[0].name] = now
         self._vouched = {n: at for n, at in self._vouched.items() if n in self._heard}
 
