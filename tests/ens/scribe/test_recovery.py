@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from unisono.ens.scribe.messages import Cast, Interest, Item, Member, View
+from unisono.core.effects import Arrive, Done
+from unisono.ens.scribe.messages import Cast, Fetched, Interest, Item, Member, Ready, View, Views
 from unisono.ens.scribe.node import Mesh
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.trees import Trees
@@ -178,6 +179,43 @@ def test_an_event_for_a_thousand_members_looks_for_each_once() -> None:
     told = node.receive("n1", Cast(0, Item(TOPIC, "n1", 1, b"x")), 0)
     assert len(told) == 998
     assert not searched
+
+
+@pytest.mark.parametrize("who", ["n1", "n2", "n4"])
+def test_what_was_published_between_two_subscriptions_does_not_come(who: str) -> None:
+    """Though it is a gap, and others have it."""
+    shape = Shape()
+    got: list[bytes] = []
+    world = MeshWorld(Flat(1), shape, 1, lambda to, topic, frame, now: got.append(frame))
+    for number in range(5):
+        world.start(f"n{number}", "rome", ("n0",) if number else ())
+        world.run(world.now + 4 * shape.beat_us)
+    for number in range(3):
+        ticket = world.subscribe(who, TOPIC)
+        assert world.run_until(lambda: ticket in world.done, 20 * shape.beat_us)  # noqa: B023
+        world.run(world.now + shape.beat_us)
+        world.publish("n0", TOPIC, b"heard %d" % number)
+        world.run(world.now + 8 * shape.beat_us)
+        world.unsubscribe(who, TOPIC)
+        world.run(world.now + shape.beat_us)
+        world.publish("n0", TOPIC, b"not heard")
+        world.run(world.now + shape.beat_us)
+    assert got == [b"heard 0", b"heard 1", b"heard 2"]
+
+
+def test_a_later_subscription_does_not_end_what_an_earlier_one_may_ask_for() -> None:
+    """The answer to the second names what was published on the first topic meanwhile."""
+    node = Mesh("n0", "n0", "rome", Shape(), Random(1), seeds=("c",), candidate=False)
+    view = View("rome", 1, (Member("c", "c", True), Member("n0", "n0", False)))
+    node.receive("c", Views(view), 0)
+    node.subscribe("t", "first", 0)
+    node.subscribe("u", "second", 0)
+    for slot in (0, 1):
+        told = node.receive("c", Ready(slot, 1, (("t", "s", 3),)), 1)
+    assert Done("first") in told
+    node.receive("c", Ready(0, 2, (("t", "s", 5),)), 2)
+    arrived = node.receive("c", Fetched(tuple(Item("t", "s", n, b"") for n in (3, 4, 5))), 3)
+    assert arrived == [Arrive("t", b"")] * 2
 
 
 @pytest.mark.parametrize(("again", "others"), [("n0", 0), ("n0", 3), ("n1", 3)])

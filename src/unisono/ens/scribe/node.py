@@ -70,7 +70,9 @@ class Mesh:
         self._version = 0
         self._tickets: list[tuple[int, str, int]] = []  # version, ticket, since
         self._ready: dict[int, int] = {}  # slot -> version
-        self._served: set[str] = set()  # topics whose events have begun to arrive
+        self._asked: dict[str, int] = {}  # topics subscribed to -> version
+        self._served: set[str] = set()  # those whose events have begun to arrive
+        self._before: dict[str, dict[str, int]] = {}  # of these, by source, the last one before
         self._interests: dict[str, tuple[int, frozenset[str]]] = {}
         self._wanting: dict[str, set[str]] = {}  # topic -> names
         self._unready: dict[tuple[str, int], tuple[int, set[str]]] = {}
@@ -152,6 +154,7 @@ class Mesh:
         if topic not in self.subscribed:
             self.subscribed.add(topic)
             self._version += 1
+            self._asked[topic] = self._version
             self._tell_interest(self.cluster.coordinators)
         self._tickets.append((self._version, ticket, now))
         self._answer_tickets()
@@ -162,6 +165,8 @@ class Mesh:
         if topic in self.subscribed:
             self.subscribed.discard(topic)
             self._served.discard(topic)
+            self._before.pop(topic, None)
+            del self._asked[topic]
             self._version += 1
             self._tell_interest(self.cluster.coordinators)
         return self._done()
@@ -417,13 +422,13 @@ class Mesh:
             self.tell(member.address, m.Ready(slot, version, heads))
 
     def _is_ready(self, ready: m.Ready) -> None:
-        for head in ready.heads:
-            if head[0] in self._served:
-                self.recent.told(*head, self.now)
-            elif head[0] in self.subscribed:
-                self.recent.begin((head,))
-        if ready.version == self._version:
-            self._served = set(self.subscribed)
+        for topic, source, number in ready.heads:
+            if topic in self._served:
+                self.recent.told(topic, source, number, self.now)
+            elif self._asked.get(topic, ready.version + 1) <= ready.version:
+                self.recent.begin(((topic, source, number),))
+                self._before.setdefault(topic, {})[source] = number
+        self._served.update(t for t, asked in self._asked.items() if asked <= ready.version)
         self._ready[ready.slot] = max(self._ready.get(ready.slot, 0), ready.version)
         self._answer_tickets()
 
@@ -450,7 +455,9 @@ class Mesh:
         if not self.recent.add(item, now):
             return False
         if item.topic in self.subscribed:
-            self._out.append(Arrive(item.topic, item.frame))
+            before = self._before.get(item.topic, {}).get(item.source, 0)
+            if item.number > before:
+                self._out.append(Arrive(item.topic, item.frame))
         if self.sites:
             wanting = self._wanting.get(item.topic)
             if wanting:
