@@ -201,7 +201,8 @@ class Mesh:
     def _seek(self) -> None:
         """Ask those that are known where the cluster of this domain is."""
         known = [address for c in self._contacts.values() for address in c.addresses[:1]]
-        me = self.cluster.contact(0) if self.sites else None
+        inside = self.cluster.joined and not self.cluster.cut_off(self.now)
+        me = self.cluster.contact(0) if inside else None
         for address in [*self.seeds, *known][:8]:
             self.tell(address, m.Who(self.cluster.domain, self._address, me))
 
@@ -281,7 +282,9 @@ class Mesh:
             return
         ours = (born(view.number), -view.number, self.cluster.leader.address)
         if (born(contact.version), -contact.version, contact.addresses[0]) > ours:
-            return  # it will give in
+            known = m.Known(contact.slot, (self.cluster.contact(contact.slot),))
+            self.tell(contact.addresses[0], known)  # it will give in
+            return
         if self.cluster.leads:
             self._rival_ticks += 1
             for address in contact.addresses[:2]:
@@ -295,7 +298,9 @@ class Mesh:
     def _stay_together(self, view: View) -> None:
         """Now and then: do the seeds know others? Is there a way back to the rest of the domain?"""
         every = 4 * self.shape.silence
-        if self.sites and self._rng.randrange(every) == 0:
+        if not self.sites:  # its seeds may live where those of the coordinators do not
+            every *= max(1, len(view.members) // 4)
+        if self._rng.randrange(every) == 0:
             self._seek()
         if self._ticks % self.shape.silence == 0:
             for slot, site in self.sites.items():  # whoever is on its own one day knows others
