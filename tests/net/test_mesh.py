@@ -153,6 +153,24 @@ def test_a_restarted_node_is_let_in_at_once(key: Path) -> None:
     asyncio.run(scene())
 
 
+def test_who_has_left_stays_out(key: Path) -> None:
+    async def scene() -> None:
+        first = address()
+        node = await Member(key, listen=first, cluster="rome", node=True).open()
+        for _ in range(3):
+            guest = await Member(key, seeds=(first,)).open()
+            before = node.service.mesh.cluster.view
+            assert before is not None and len(before.members) == 2
+            await guest.service.close()
+            await until(lambda: node.service.mesh.cluster.view is not before)  # noqa: B023
+            view = node.service.mesh.cluster.view
+            assert view is not None and len(view.members) == 1
+            assert view.number == before.number + 1, "it came and went again"
+        await node.service.close()
+
+    asyncio.run(scene())
+
+
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
@@ -167,6 +185,8 @@ def test_a_restarted_node_is_let_in_at_once(key: Path) -> None:
         ("mesh://127.0.0.1:1?insecure=1&trees=x", "trees"),
         ("mesh://?listen=here&cluster=a&insecure=1", "is not an address like"),
         ("mesh://127.0.0.1:1?insecure=1&trees=99", "trees"),
+        ("mesh://127.0.0.1:1?insecure=1&beat_ms=nan", "beat_ms"),
+        ("mesh://127.0.0.1:1?insecure=1&beat_ms=inf", "beat_ms"),
         ("mesh://127.0.0.1:1?insecure=1&cluster=a%20b", "' '"),
     ],
 )
@@ -174,6 +194,22 @@ def test_bad_addresses_are_refused(url: str, problem: str, monkeypatch: pytest.M
     monkeypatch.delenv(KEY_FILE, raising=False)
     with pytest.raises(BadInput, match=problem):
         service_of(url, 1.0)
+
+
+def test_an_address_to_which_no_way_leads_is_said() -> None:
+    with pytest.raises(EnvironmentLacks, match="no way leads to"):
+        service_of("mesh://255.255.255.255:1?insecure=1", 1.0)
+
+
+def test_what_is_said_of_losses_is_bounded() -> None:
+    async def scene() -> None:
+        node = await Member(None, listen=address(), cluster="rome", node=True).open()
+        for number in range(5000):
+            node.service._lost(f"{number} takes no messages")
+        assert len(node.service._losses) <= 1024 and not node.service.rejected
+        await node.service.close()
+
+    asyncio.run(scene())
 
 
 def test_a_port_that_is_taken_is_said() -> None:

@@ -34,6 +34,22 @@ def test_where_nobody_answers_nothing_is_found() -> None:
     assert asyncio.run(traceroute(("127.0.0.1", 9), hops=3, wait_s=0.05)) == ()
 
 
+def test_where_no_way_leads_nothing_is_found() -> None:
+    """A broadcast address: the system refuses it."""
+    assert asyncio.run(traceroute(("255.255.255.255", 9), hops=3, wait_s=0.05)) == ()
+
+
+def test_what_is_no_address_has_no_way_and_is_not_measured_again() -> None:
+    async def scene() -> None:
+        ways = Ways()
+        ways.look_at(["nowhere", ""])
+        await asyncio.gather(*ways._measuring.values())
+        ways.look_at(["nowhere", ""])
+        assert not ways._measuring
+
+    asyncio.run(scene())
+
+
 def test_ways_are_measured_once_and_known_after() -> None:
     async def scene() -> None:
         ways = Ways()

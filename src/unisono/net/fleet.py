@@ -49,6 +49,7 @@ class Fleet:
             FleetNode(f"n{number}", f"{host}:{at}", f"c{number % clusters}", None)
             for number, at in enumerate(ports)
         ]
+        self.look()  # an older list must not be taken for this one
 
     def start(self, node: FleetNode, trace: Path | None = None) -> None:
         """Let it run; it joins the others by itself."""
@@ -115,7 +116,10 @@ def kill(folder: Path, name: str) -> FleetNode:
         raise BadInput(f"no node {name!r}; there are: {', '.join(nodes)}")
     if node.pid is None:
         raise BadInput(f"{name} does not run any more")
-    os.kill(node.pid, signal.SIGKILL)
+    try:
+        os.kill(node.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        raise BadInput(f"{name} does not run any more") from None
     return node
 
 

@@ -22,7 +22,7 @@ from unisono.core.limits import RESERVED, MeshLimits
 from unisono.core.wire import Rejected
 from unisono.ens.base import OnFrame
 from unisono.ens.scribe.messages import BULK as BULKY
-from unisono.ens.scribe.messages import Message, decode, encode
+from unisono.ens.scribe.messages import Message, View, born, decode, encode
 from unisono.ens.scribe.node import Mesh, Tell
 from unisono.ens.scribe.options import Shape
 from unisono.errors import BadInput, BusClosed, EnvironmentLacks
@@ -35,6 +35,7 @@ from unisono.net.ways import Ways
 _WAITING_FRAMES = 1 << 16  # events that the reader has not taken: further ones are lost, and said
 _WAITING_BYTES = 1 << 28
 _PAUSE_S = 0.1  # a source rests at most so long while what it sent cannot be passed on
+_LOSSES = 1024  # kinds of them that are counted: then all are counted anew
 _ENVELOPE_BYTES = 1024  # of a message around its frame
 
 
@@ -97,6 +98,7 @@ class MeshService:
         self._limits = limits or MeshLimits()
         self.max_frame_bytes: int | None = self._limits.message_bytes - _ENVELOPE_BYTES
         self.rejected: Counter[str] = Counter()  # messages that were not understood, by reason
+        self._losses: Counter[str] = Counter()  # by what was said of them
         self._tickets: dict[str, asyncio.Future[None]] = {}
         self._ways = Ways()
         self._crowded: dict[str, None] = {}  # peers that take no more for now
@@ -160,22 +162,25 @@ class MeshService:
             view = self.mesh.cluster.view
             self._carry(self.mesh.tick(self._now()))
             self._ways.look_at(self.mesh.neighbours)
-            self._look_at(view is not None, view.site if view is not None else "")
+            self._look_at(view)
             beat_s = self.mesh.shape.beat_us / 1e6
             if not self.mesh.cluster.joined:
                 beat_s = min(beat_s, 0.1)
             await asyncio.sleep(max(0.0, began + beat_s - time.monotonic()))
 
-    def _look_at(self, joined: bool, site: str) -> None:
+    def _look_at(self, before: View | None) -> None:
         """Say when the rest of the cluster is lost, or found again."""
         view = self.mesh.cluster.view
-        if joined and view is not None and view.site != site:
-            if "~" in view.site and "~" not in site:
-                self.generation += 1
-                self._on_trouble("the coordinators of the cluster are out of reach; going on alone")
-            else:
-                self._on_trouble("back in the cluster; events sent meanwhile may be lost")
-                self._on_reconnect()
+        if before is None or view is None:
+            return
+        if (view.site, born(view.number)) == (before.site, born(before.number)):
+            return
+        self.generation += 1
+        if "~" in view.site and "~" not in before.site:
+            self._on_trouble("the coordinators of the cluster are out of reach; going on alone")
+        else:
+            self._on_trouble("back in the cluster; events sent meanwhile may be lost")
+            self._on_reconnect()
 
     # In and out.
 
@@ -216,7 +221,7 @@ class MeshService:
                 waiting = self._tickets.pop(effect.ticket, None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(None)
-        if self.mesh.settled:
+        if not self._joined.is_set() and self.mesh.settled:
             self._joined.set()
 
     def _send(self, to: str, message: Message) -> None:
@@ -235,9 +240,11 @@ class MeshService:
 
     def _lost(self, text: str) -> None:
         """Say it, not every time."""
-        self.rejected[text] += 1
-        if self.rejected[text] & (self.rejected[text] - 1) == 0:
-            self._on_trouble(f"{text} ({self.rejected[text]} so far)")
+        if len(self._losses) >= _LOSSES:
+            self._losses.clear()  # they name peers and topics, of which ever new ones come
+        self._losses[text] += 1
+        if self._losses[text] & (self._losses[text] - 1) == 0:
+            self._on_trouble(f"{text} ({self._losses[text]} so far)")
 
     # The four operations.
 
@@ -276,6 +283,8 @@ class MeshService:
         await done
 
     async def unsubscribe(self, topic: str) -> None:
+        if self._closed:
+            raise BusClosed("the mesh is closed")
         self._carry(self.mesh.unsubscribe(topic, self._now()))
 
     async def close(self) -> None:
@@ -307,5 +316,8 @@ def local_address(towards: str) -> str:
     host, port = parse(towards)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, port))  # sends nothing
+        try:
+            probe.connect((host, port))  # sends nothing
+        except OSError as error:
+            raise EnvironmentLacks(f"no way leads to {towards}: {error.strerror}") from None
         return text((probe.getsockname()[0], 0))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import msgspec
+from msgspec import Meta
 
 from unisono.core.limits import check_topic
 from unisono.ens.base import EventService
@@ -82,7 +84,7 @@ class _MeshQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     cluster: str = ""
     trees: int = Shape().trees
     backups: int = Shape().backups
-    beat_ms: float = Shape().beat_us / 1000
+    beat_ms: Annotated[float, Meta(ge=1, le=3_600_000)] = Shape().beat_us / 1000
 
 
 def _mesh(url: str, parts: SplitResult, query: Query, connect_s: float) -> Make:

@@ -28,11 +28,14 @@ async def traceroute(to: Sockaddr, hops: int = HOPS, wait_s: float = WAIT_S) -> 
         return ()
     loop = asyncio.get_running_loop()
     found: dict[int, str] = {}
-    sockets = [_probe(to, ttl) for ttl in range(1, hops + 1)]
+    sockets: list[socket.socket] = []
     try:
-        for ttl, probe in enumerate(sockets, 1):
+        for ttl in range(1, hops + 1):
+            probe = _probe(to, ttl)
+            sockets.append(probe)
             loop.add_reader(probe, _hear, probe, ttl, found)
             try:
+                probe.connect(to)
                 probe.send(b"?")
             except OSError:  # no way there, or told so already
                 break
@@ -54,7 +57,6 @@ def _probe(to: Sockaddr, ttl: int) -> socket.socket:
     else:
         probe.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
         probe.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, ttl)
-    probe.connect(to)
     return probe
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from ipaddress import ip_address
 
+from unisono.errors import BadInput
 from unisono.net.datagrams import parse
 from unisono.net.traceroute import traceroute
 
@@ -39,9 +40,7 @@ class Ways:
 
     async def _measure(self, address: str) -> None:
         try:
-            to = parse(address)
-            # on this machine there is nothing between
-            devices = () if ip_address(to[0]).is_loopback else await traceroute(to)
+            devices = await _devices(address)
             if len(self._known) >= _MOST:
                 self._known.clear()
             self._known[address] = (time.monotonic(), frozenset(devices))
@@ -52,3 +51,13 @@ class Ways:
         for task in self._measuring.values():
             task.cancel()
         await asyncio.gather(*self._measuring.values(), return_exceptions=True)
+
+
+async def _devices(address: str) -> tuple[str, ...]:
+    try:
+        to = parse(address)
+    except BadInput:  # somebody says that it is there
+        return ()
+    if ip_address(to[0]).is_loopback:  # on this machine there is nothing between
+        return ()
+    return await traceroute(to)

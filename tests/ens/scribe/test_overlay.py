@@ -41,6 +41,14 @@ def test_after_any_story_all_is_in_order_again(seeds: range) -> None:
         assert not story.got or max(story.got.values()) == 1, f"seed {seed}: a duplicate"
 
 
+@pytest.mark.parametrize("seed", [1128, 1152, 1356])
+def test_a_mesh_in_two_parts_is_one_again(seed: int) -> None:
+    """Whoever still lives and knows of both parts coordinates nothing."""
+    story = Story(seed, shape_of(seed))
+    story.disturb(60, 2 + seed % 12)
+    assert story.settle(ROUNDS) is not None, next(wrong(story.world, story.shape, story.keys))
+
+
 @pytest.mark.slow
 def test_a_thousand_stories() -> None:
     for seed in range(1000, 2000):

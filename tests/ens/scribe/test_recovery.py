@@ -8,6 +8,9 @@ from random import Random
 
 import pytest
 
+from unisono.core.effects import Arrive, Done
+from unisono.ens.scribe.messages import Cast, Fetched, Interest, Item, Member, Ready, View, Views
+from unisono.ens.scribe.node import Mesh
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.trees import Trees
 from unisono.sim.mesh import Flat, MeshWorld
@@ -140,3 +143,118 @@ def test_a_parent_is_told_what_it_missed_and_fetches_it() -> None:
                     mesh.cut(other, name)
             told[recover] += len(list(mesh.missed(10)))
     assert told["paper"] < told["none"]
+
+
+def test_a_subscription_is_answered_though_the_answer_was_lost() -> None:
+    shape = Shape()
+    net = Flat(1)
+    world = MeshWorld(net, shape, 1, lambda *arrived: None)
+    for number in range(4):
+        world.start(f"n{number}", "rome", ("n0",) if number else ())
+        world.run(world.now + 4 * shape.beat_us)
+    ticket = world.subscribe("n3", TOPIC)
+    net.loss = 1.0  # what was sent before arrives, the answers do not
+    world.run(world.now + shape.beat_us)
+    assert TOPIC in world.nodes["n0"].sites[0].trees.trees
+    net.loss = 0.0
+    assert world.run_until(lambda: ticket in world.done, 10 * shape.silence * shape.beat_us)
+
+
+def test_an_event_for_a_thousand_members_looks_for_each_once() -> None:
+    """The view is not searched for every one of them."""
+    searched: Counter[str] = Counter()
+
+    class Members(tuple[Member, ...]):
+        def __iter__(self) -> Iterator[Member]:
+            searched["times"] += 1
+            return super().__iter__()
+
+    members = Members(Member(f"n{number}", f"n{number}", True) for number in range(1000))
+    node = Mesh("n0", "n0", "rome", Shape(), Random(1))
+    node.start(0)
+    node.cluster.views(View("rome", 1, members), 0)
+    for member in members:
+        node.receive(member.address, Interest(member.name, 1, (TOPIC,)), 0)
+    searched.clear()
+    told = node.receive("n1", Cast(0, Item(TOPIC, "n1", 1, b"x")), 0)
+    assert len(told) == 998
+    assert not searched
+
+
+@pytest.mark.parametrize("who", ["n1", "n2", "n4"])
+def test_what_was_published_between_two_subscriptions_does_not_come(who: str) -> None:
+    """Though it is a gap, and others have it."""
+    shape = Shape()
+    got: list[bytes] = []
+    world = MeshWorld(Flat(1), shape, 1, lambda to, topic, frame, now: got.append(frame))
+    for number in range(5):
+        world.start(f"n{number}", "rome", ("n0",) if number else ())
+        world.run(world.now + 4 * shape.beat_us)
+    for number in range(3):
+        ticket = world.subscribe(who, TOPIC)
+        assert world.run_until(lambda: ticket in world.done, 20 * shape.beat_us)  # noqa: B023
+        world.run(world.now + shape.beat_us)
+        world.publish("n0", TOPIC, b"heard %d" % number)
+        world.run(world.now + 8 * shape.beat_us)
+        world.unsubscribe(who, TOPIC)
+        world.run(world.now + shape.beat_us)
+        world.publish("n0", TOPIC, b"not heard")
+        world.run(world.now + shape.beat_us)
+    assert got == [b"heard 0", b"heard 1", b"heard 2"]
+
+
+def test_a_later_subscription_does_not_end_what_an_earlier_one_may_ask_for() -> None:
+    """The answer to the second names what was published on the first topic meanwhile."""
+    node = Mesh("n0", "n0", "rome", Shape(), Random(1), seeds=("c",), candidate=False)
+    view = View("rome", 1, (Member("c", "c", True), Member("n0", "n0", False)))
+    node.receive("c", Views(view), 0)
+    node.subscribe("t", "first", 0)
+    node.subscribe("u", "second", 0)
+    for slot in (0, 1):
+        told = node.receive("c", Ready(slot, 1, (("t", "s", 3),)), 1)
+    assert Done("first") in told
+    node.receive("c", Ready(0, 2, (("t", "s", 5),)), 2)
+    arrived = node.receive("c", Fetched(tuple(Item("t", "s", n, b"") for n in (3, 4, 5))), 3)
+    assert arrived == [Arrive("t", b"")] * 2
+
+
+@pytest.mark.parametrize(("again", "others"), [("n0", 0), ("n0", 3), ("n1", 3)])
+def test_a_guest_finds_back_when_its_only_node_was_restarted(again: str, others: int) -> None:
+    """At the same address, or elsewhere with other clusters that know the way."""
+    shape = Shape()
+    got: list[tuple[str, bytes]] = []
+    world = MeshWorld(Flat(1), shape, 1, lambda to, topic, frame, now: got.append((to, frame)))
+    world.start("n0", "rome")
+    for number in range(others):
+        world.start(f"o{number}", f"oslo{number}", ["n0"])
+        world.run(world.now + 4 * shape.beat_us)
+    world.start("guest", "", ("n0",), candidate=False)
+    world.run(world.now + 20 * shape.beat_us)
+    world.subscribe("guest", TOPIC)
+    world.run(world.now + 10 * shape.beat_us)
+    world.crash("n0")
+    world.run(world.now + 2 * shape.beat_us)
+    world.start(again, "rome", ["o0"] if others else [])
+    world.run(world.now + 60 * shape.beat_us)
+    publisher = "o1" if others else again
+    world.publish(publisher, TOPIC, b"x")
+    world.run(world.now + 10 * shape.beat_us)
+    assert got == [("guest", b"x")]
+    assert world.nodes[again].cluster.leads
+
+
+def test_a_guest_is_a_cluster_where_no_node_of_its_domain_is_left() -> None:
+    shape = Shape()
+    got: list[tuple[str, bytes]] = []
+    world = MeshWorld(Flat(1), shape, 1, lambda to, topic, frame, now: got.append((to, frame)))
+    world.start("n0", "rome")
+    world.start("n1", "oslo", ["n0"])
+    world.run(world.now + 20 * shape.beat_us)
+    world.start("guest", "", ("n0",), candidate=False)
+    world.run(world.now + 20 * shape.beat_us)
+    world.subscribe("guest", TOPIC)
+    world.crash("n0")
+    world.run(world.now + 60 * shape.beat_us)
+    world.publish("n1", TOPIC, b"x")
+    world.run(world.now + 10 * shape.beat_us)
+    assert got == [("guest", b"x")]

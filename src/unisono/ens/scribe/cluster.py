@@ -42,6 +42,8 @@ class Cluster:
         self.shape = shape
         self._tell = tell
         self.view: View | None = None
+        self.candidates: list[Member] = []  # for coordinator, the longest there first
+        self._members: dict[str, Member] = {}  # of the view, by name
         self._heard: dict[str, int] = {}  # name -> when, by me
         self._vouched: dict[str, int] = {}  # or by another coordinator
         self._voting_since: int | None = None
@@ -56,11 +58,6 @@ class Cluster:
     @property
     def joined(self) -> bool:
         return self.view is not None
-
-    @property
-    def candidates(self) -> list[Member]:
-        members = self.view.members if self.view is not None else ()
-        return [member for member in members if member.candidate] or list(members)
 
     @property
     def leader(self) -> Member:
@@ -104,9 +101,7 @@ class Cluster:
         return Contact(self.view.site, slot, self.view.number, addresses)
 
     def member(self, name: str) -> Member | None:
-        if self.view is None:
-            return None
-        return next((member for member in self.view.members if member.name == name), None)
+        return self._members.get(name)
 
     def lives(self, name: str, now: int) -> bool:
         """Whether it was heard lately, here or by another coordinator."""
@@ -128,16 +123,23 @@ class Cluster:
         self.view = View(site, self.view.number, self.view.members)
         self._announce(self.view.members, now)
 
-    def enter(self, member: Member, now: int) -> None:
+    def enter(self, enter: Enter, now: int) -> None:
         """Somebody wants to be let in."""
-        view = self.view
-        if view is None:
+        view, member = self.view, enter.member
+        if view is None or enter.domain != self.domain:
+            return
+        mine = member.name == self.me.name or member.address == self.me.address
+        if mine and member != self.me:
             return
         # Who was at this address before is gone, whether or not somebody has noticed.
-        others = [m for m in view.members if m.address != member.address or m == member]
+        others = [
+            m
+            for m in view.members
+            if m == member or (m.address != member.address and m.name != member.name)
+        ]
         first = next((m for m in others if m.candidate), others[0] if others else self.me)
         if first != self.me:
-            self._tell(first.address, Enter(self.domain, member))
+            self._tell(first.address, enter)
         elif member in others or len(others) >= MEMBERS:
             self._tell(member.address, Views(view))
         else:
@@ -172,14 +174,11 @@ class Cluster:
                 self._tell(member.address, Views(self.view))
 
     def _become(self, view: View, now: int) -> None:
-        fresh = {m.name for m in view.members} - {
-            m.name for m in (self.view.members if self.view is not None else ())
-        }
         self.view = view
+        self._members = {member.name: member for member in view.members}
+        self.candidates = [m for m in view.members if m.candidate] or list(view.members)
         self._voting_since = self._told_to_wait = None
-        self._heard = {m.name: self._heard.get(m.name, now) for m in view.members}
-        for name in fresh:
-            self._heard[name] = now
+        self._heard = {name: self._heard.get(name, now) for name in self._members}
         self._heard[view.members[0].name] = now
         self._vouched = {n: at for n, at in self._vouched.items() if n in self._heard}
 
@@ -209,12 +208,14 @@ class Cluster:
     def views(self, view: View, now: int) -> None:
         """Somebody's idea of the cluster."""
         mine = self.view
-        if mine is not None and not self._newer(view, mine):
+        if not self._sound(view):
+            return
+        if mine is not None and not self._newer(view, mine) and not self.cut_off(now):
             if self.leads and view.members[0].name != self.me.name:
                 self._tell(view.members[0].address, Views(mine))
             return
         led = self.leads
-        if any(member.name == self.me.name for member in view.members):
+        if self.me in view.members:
             self._become(view, now)
         else:
             self._tell(view.members[0].address, Enter(self.domain, self.me))
@@ -223,10 +224,18 @@ class Cluster:
                 if member.name != self.me.name:
                     self._tell(member.address, Views(view))
 
+    def _sound(self, view: View) -> bool:
+        """Whether it is of this domain, and its members can be told apart."""
+        names = {member.name for member in view.members}
+        addresses = {member.address for member in view.members}
+        told_apart = len(names) == len(addresses) == len(view.members)
+        return told_apart and view.site.partition("~")[0] == self.domain
+
     @staticmethod
     def _newer(view: View, mine: View) -> bool:
         if view.site != mine.site and view.members[0] != mine.members[0]:
-            return len(view.site) < len(mine.site)  # a part that was cut off gives in
+            # a part that was cut off gives in
+            return (len(view.site), view.site) < (len(mine.site), mine.site)
         if born(view.number) != born(mine.number):
             return born(view.number) < born(mine.number)
         theirs, ours = view.members[0].name, mine.members[0].name

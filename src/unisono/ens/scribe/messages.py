@@ -7,14 +7,22 @@ not active there passes it on to who is.
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Annotated, Any, Union
 
 import msgspec
+from msgspec import Meta
 
 from unisono.core.wire import Rejected
+from unisono.ens.scribe.options import MOST_TREES, Backups, Beats, Silence, Trees
 from unisono.errors import UNDECODABLE
 
 VERSION = 1
+
+# What decoding refuses: a message that is let in can be acted on.
+Slot = Annotated[int, Meta(ge=0, lt=MOST_TREES)]
+_MOST = (1 << 63) - 1
+Number = Annotated[int, Meta(ge=0, le=_MOST)]
+Names = Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -38,8 +46,8 @@ class View(Part, frozen=True):
     its upper part, and below how often the view has changed since."""
 
     site: str
-    number: int
-    members: tuple[Member, ...]
+    number: Number
+    members: Annotated[tuple[Member, ...], Meta(min_length=1)]
 
 
 def born(number: int) -> int:
@@ -51,9 +59,9 @@ class Contact(Part, frozen=True):
     """How to reach the coordinator of a site: itself, its backups, then its partners."""
 
     site: str
-    slot: int
-    version: int  # the number of the cluster's view
-    addresses: tuple[str, ...]
+    slot: Slot
+    version: Number  # the number of the cluster's view
+    addresses: Names
 
 
 class Item(Part, frozen=True):
@@ -61,14 +69,14 @@ class Item(Part, frozen=True):
 
     topic: str
     source: str
-    number: int
+    number: Annotated[int, Meta(ge=1, le=_MOST)]
     frame: bytes
 
 
 # Of one topic and source, the last number.
-Head = tuple[str, str, int]
+Head = tuple[str, str, Number]
 # Of one topic and source, some numbers.
-Numbers = tuple[str, str, tuple[int, ...]]
+Numbers = tuple[str, str, tuple[Number, ...]]
 
 # Within a cluster.
 
@@ -87,10 +95,10 @@ class Found(Message, frozen=True):
     domain: str
     home: Contact | None
     others: tuple[Contact, ...]
-    trees: int
-    backups: int
-    beat_us: int
-    silence: int
+    trees: Trees
+    backups: Backups
+    beat_us: Beats
+    silence: Silence
 
 
 class Enter(Message, frozen=True):
@@ -111,8 +119,8 @@ class Beat(Message, frozen=True):
 
     name: str
     site: str
-    number: int  # of the view that I know
-    interest: int  # how often what I subscribe to has changed
+    number: Number  # of the view that I know
+    interest: Number  # how often what I subscribe to has changed
     heard: tuple[str, ...] = ()  # whom I hear; to the leader
     heads: tuple[Head, ...] = ()  # the last numbers I know; to members
 
@@ -121,7 +129,7 @@ class Election(Message, frozen=True):
     """The leader is silent; does anyone before me live?"""
 
     site: str
-    number: int
+    number: Number
     name: str
 
 
@@ -129,7 +137,7 @@ class Wait(Message, frozen=True):
     """I live; it is for me to lead."""
 
     site: str
-    number: int
+    number: Number
 
 
 class Leave(Message, frozen=True):
@@ -142,7 +150,7 @@ class Interest(Message, frozen=True):
     """What a member subscribes to, all of it."""
 
     name: str
-    version: int
+    version: Number
     topics: tuple[str, ...]
 
 
@@ -153,8 +161,8 @@ class AskInterest(Message, frozen=True):
 class Ready(Message, frozen=True):
     """To a member: of what it subscribes to by that version, events arrive over this slot."""
 
-    slot: int
-    version: int
+    slot: Slot
+    version: Number
     heads: tuple[Head, ...] = ()  # of the time before
 
 
@@ -164,19 +172,19 @@ class Ready(Message, frozen=True):
 class Ping(Message, frozen=True):
     """Do you live, and are you still this site? `below`: what you are my parent for, hashed."""
 
-    slot: int
+    slot: Slot
     site: str
     me: Contact
-    sent_us: int
+    sent_us: Number
     below: int = 0
 
 
 class Pong(Message, frozen=True):
     """I do. `above`: what you are my child for and how, hashed."""
 
-    slot: int
+    slot: Slot
     me: Contact
-    sent_us: int
+    sent_us: Number
     above: int = 0
     heads: tuple[Head, ...] = ()
 
@@ -184,25 +192,25 @@ class Pong(Message, frozen=True):
 class Find(Message, frozen=True):
     """Who is nearest to this key? Routed; those on the way tell the asker whom they know."""
 
-    slot: int
-    key: int
+    slot: Slot
+    key: Annotated[int, Meta(ge=0)]
     asker: Contact | None  # it joins the ring
     reply_to: str  # or somebody only wants to know, for this domain
     domain: str = ""
-    hops: int = 0
+    hops: Number = 0
 
 
 class AskKnown(Message, frozen=True):
     """Whom do you know? Your leaves, and the row of your table that we share."""
 
-    slot: int
+    slot: Slot
     me: Contact
 
 
 class Known(Message, frozen=True):
     """I know these; ask them whether they live."""
 
-    slot: int
+    slot: Slot
     contacts: tuple[Contact, ...]
 
 
@@ -212,10 +220,10 @@ class Known(Message, frozen=True):
 class Graft(Message, frozen=True):
     """Take me as a child. Routed to the root, unless someone on the way is in the tree."""
 
-    slot: int
+    slot: Slot
     topic: str
     child: Contact
-    hops: int = 0
+    hops: Number = 0
     at_root: bool = False  # nobody but the root
     direct: bool = False  # nobody but you
     root: str = ""  # mine: take me only if you know of one that is nearer to the key
@@ -224,10 +232,10 @@ class Graft(Message, frozen=True):
 class Adopt(Message, frozen=True):
     """You are my child. My path from the root, and others of the tree."""
 
-    slot: int
+    slot: Slot
     topic: str
     parent: Contact
-    path: tuple[str, ...]
+    path: Names
     ready: bool
     others: tuple[Contact, ...]
     heads: tuple[Head, ...] = ()
@@ -236,7 +244,7 @@ class Adopt(Message, frozen=True):
 class Refuse(Message, frozen=True):
     """I hang below you, or know of no such tree."""
 
-    slot: int
+    slot: Slot
     topic: str
     site: str
 
@@ -244,7 +252,7 @@ class Refuse(Message, frozen=True):
 class Prune(Message, frozen=True):
     """I am your child no longer."""
 
-    slot: int
+    slot: Slot
     topic: str
     site: str
 
@@ -252,24 +260,24 @@ class Prune(Message, frozen=True):
 class Path(Message, frozen=True):
     """Your parent's path from the root has changed; ready: the root is reached."""
 
-    slot: int
+    slot: Slot
     topic: str
     site: str
-    path: tuple[str, ...]
+    path: Names
     ready: bool
 
 
 class AskTopics(Message, frozen=True):
     """What am I your parent for?"""
 
-    slot: int
+    slot: Slot
     site: str
 
 
 class Topics(Message, frozen=True):
     """For this, all of it."""
 
-    slot: int
+    slot: Slot
     child: Contact
     topics: tuple[str, ...]
 
@@ -277,14 +285,14 @@ class Topics(Message, frozen=True):
 class AskPaths(Message, frozen=True):
     """Tell me your paths again."""
 
-    slot: int
+    slot: Slot
     site: str
 
 
 class Probe(Message, frozen=True):
     """Would you take me, and what is the way from you to me?"""
 
-    slot: int
+    slot: Slot
     topic: str
     child: Contact
 
@@ -292,26 +300,26 @@ class Probe(Message, frozen=True):
 class Offered(Message, frozen=True):
     """I would. The devices on the way, and what you would add to the overlap of mine."""
 
-    slot: int
+    slot: Slot
     topic: str
     parent: Contact
     way: tuple[str, ...]
-    added: int
-    delay_us: int = 0
+    added: Number
+    delay_us: Number = 0
 
 
 class Offers(Message, frozen=True):
     """To the leader of the cluster, who looks at all trees together."""
 
-    slot: int
+    slot: Slot
     topic: str
-    offers: tuple[Offered, ...]
+    offers: Annotated[tuple[Offered, ...], Meta(min_length=1)]
 
 
 class Take(Message, frozen=True):
     """From the leader: take this parent."""
 
-    slot: int
+    slot: Slot
     topic: str
     parent: Contact
 
@@ -322,33 +330,33 @@ class Take(Message, frozen=True):
 class Publish(Message, frozen=True):
     """From a member to its coordinator."""
 
-    slot: int
+    slot: Slot
     item: Item
 
 
 class Up(Message, frozen=True):
     """From a coordinator to the root; routed, if the root is not known."""
 
-    slot: int
+    slot: Slot
     item: Item
     origin: Contact
-    hops: int = 0
+    hops: Number = 0
 
 
 class Took(Message, frozen=True):
     """From the root: it is on its way down."""
 
-    slot: int
+    slot: Slot
     topic: str
     source: str
-    number: int
+    number: Number
     root: Contact
 
 
 class Down(Message, frozen=True):
     """From parent to child."""
 
-    slot: int
+    slot: Slot
     site: str  # the parent
     item: Item
 
@@ -356,14 +364,14 @@ class Down(Message, frozen=True):
 class Cast(Message, frozen=True):
     """From a coordinator to a member."""
 
-    slot: int
+    slot: Slot
     item: Item
 
 
 class Have(Message, frozen=True):
     """I have these, and not from you; you may have missed them."""
 
-    slot: int
+    slot: Slot
     me: Contact
     numbers: tuple[Numbers, ...]
 

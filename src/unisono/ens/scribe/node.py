@@ -20,7 +20,7 @@ from unisono.ens.scribe.diversity import choose
 from unisono.ens.scribe.messages import Contact, Item, Member, Message, View, born
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.recent import Recent
-from unisono.ens.scribe.site import Site, as_offer, ring_key
+from unisono.ens.scribe.site import AT_SITE, Site, as_offer, ring_key
 
 _BATCH_BYTES = 1 << 18  # of events that were asked for, in one message
 _ASKED = 5  # of them, for the rest of the mesh, at a time
@@ -63,6 +63,7 @@ class Mesh:
         self._loop: list[Message] = []  # what this process tells itself
         self._view: View | None = None
         self._contacts: dict[str, Contact] = {}  # by site
+        self._left = False
         self._ticks = 0
         self._rival_ticks = 0
         self._numbers: dict[str, int] = {}  # by topic, the last one published
@@ -70,7 +71,9 @@ class Mesh:
         self._version = 0
         self._tickets: list[tuple[int, str, int]] = []  # version, ticket, since
         self._ready: dict[int, int] = {}  # slot -> version
-        self._served: set[str] = set()  # topics whose events have begun to arrive
+        self._asked: dict[str, int] = {}  # topics subscribed to -> version
+        self._served: set[str] = set()  # those whose events have begun to arrive
+        self._before: dict[str, dict[str, int]] = {}  # of these, by source, the last one before
         self._interests: dict[str, tuple[int, frozenset[str]]] = {}
         self._wanting: dict[str, set[str]] = {}  # topic -> names
         self._unready: dict[tuple[str, int], tuple[int, set[str]]] = {}
@@ -102,6 +105,8 @@ class Mesh:
         return self._done()
 
     def receive(self, sender: str, message: Message, now: int) -> list[Effect]:
+        if self._left:
+            return []  # else it would ask to be let in again, by the view that leaves it out
         self.now = now
         self._handle(sender, message)
         return self._done()
@@ -115,8 +120,11 @@ class Mesh:
             self._seek()
             return self._done()
         cluster.tick(now)
-        if cluster.cut_off(now) and self._me.candidate:
-            cluster.part(now)
+        if cluster.cut_off(now):
+            if self._me.candidate:
+                cluster.part(now)
+            else:
+                self._seek()  # a guest does not coordinate as long as it finds somebody who does
         self._look_at_view()
         self._beat()
         for site in list(self.sites.values()):
@@ -127,6 +135,8 @@ class Mesh:
         assert cluster.view is not None
         self._stay_together(cluster.view)
         self._answer_tickets()
+        if self._tickets and self._ticks % self.shape.silence == 0:
+            self._tell_interest(cluster.coordinators)  # perhaps the answer was lost
         return self._done()
 
     def publish(self, topic: str, frame: bytes, now: int) -> list[Effect]:
@@ -145,6 +155,7 @@ class Mesh:
         if topic not in self.subscribed:
             self.subscribed.add(topic)
             self._version += 1
+            self._asked[topic] = self._version
             self._tell_interest(self.cluster.coordinators)
         self._tickets.append((self._version, ticket, now))
         self._answer_tickets()
@@ -155,13 +166,16 @@ class Mesh:
         if topic in self.subscribed:
             self.subscribed.discard(topic)
             self._served.discard(topic)
+            self._before.pop(topic, None)
+            del self._asked[topic]
             self._version += 1
             self._tell_interest(self.cluster.coordinators)
         return self._done()
 
     def leave(self, now: int) -> list[Effect]:
-        """Last words."""
+        """Last words; what comes afterwards is not heard."""
         self.now = now
+        self._left = True
         self.cluster.leave()
         if self.cluster.view is not None and len(self.cluster.view.members) == 1:
             for site in self.sites.values():
@@ -189,7 +203,8 @@ class Mesh:
         """Ask those that are known where the cluster of this domain is."""
         known = {address for c in self._contacts.values() for address in c.addresses}
         asked = sorted(known - {self._address, *self.seeds})
-        me = self.cluster.contact(0) if self.cluster.joined else None
+        inside = self.cluster.joined and not self.cluster.cut_off(self.now)
+        me = self.cluster.contact(0) if inside else None
         for address in [*self.seeds, *self._rng.sample(asked, min(_ASKED, len(asked)))]:
             self.tell(address, m.Who(self.cluster.domain, self._address, me))
 
@@ -228,16 +243,17 @@ class Mesh:
             cluster.domain = cluster.domain or found.domain
         if found.domain != cluster.domain:
             return
-        home = found.home
+        home, view = found.home, cluster.view
+        outside = view is None or cluster.cut_off(self.now)
         if home is not None:
-            if cluster.view is None or home.site != cluster.view.site:
+            if outside or (view is not None and home.site != view.site):
                 for address in home.addresses[:2]:
                     self.tell(address, m.Enter(cluster.domain, self._me))
-        elif cluster.view is not None:
-            if cluster.leads and cluster.view.site != cluster.domain:
-                cluster.rename(cluster.domain, self.now)  # the others are gone
-        elif cluster.domain:
-            cluster.found(self.now)
+        elif outside:
+            if cluster.domain:
+                cluster.found(self.now)
+        elif view is not None and cluster.leads and view.site != cluster.domain:
+            cluster.rename(cluster.domain, self.now)  # the others are gone
 
     def _meet(self, contacts: tuple[Contact, ...]) -> None:
         self._remember(contacts)
@@ -273,7 +289,9 @@ class Mesh:
             return
         ours = (born(view.number), -view.number, self.cluster.leader.address)
         if (born(contact.version), -contact.version, contact.addresses[0]) > ours:
-            return  # it will give in
+            known = m.Known(contact.slot, (self.cluster.contact(contact.slot),))
+            self.tell(contact.addresses[0], known)  # it will give in
+            return
         if self.cluster.leads:
             self._rival_ticks += 1
             for address in contact.addresses[:2]:
@@ -287,6 +305,8 @@ class Mesh:
     def _stay_together(self, view: View) -> None:
         """Now and then: do the seeds know others? Is there a way back to the rest of the domain?"""
         every = 4 * self.shape.silence
+        if not self.sites:  # its seeds may live where those of the coordinators do not
+            every *= max(1, len(view.members) // 4)
         if self._rng.randrange(every) == 0:
             self._seek()
         if self._ticks % self.shape.silence == 0:
@@ -414,13 +434,13 @@ class Mesh:
             self.tell(member.address, m.Ready(slot, version, heads))
 
     def _is_ready(self, ready: m.Ready) -> None:
-        for head in ready.heads:
-            if head[0] in self._served:
-                self.recent.told(*head, self.now)
-            elif head[0] in self.subscribed:
-                self.recent.begin((head,))
-        if ready.version == self._version:
-            self._served = set(self.subscribed)
+        for topic, source, number in ready.heads:
+            if topic in self._served:
+                self.recent.told(topic, source, number, self.now)
+            elif self._asked.get(topic, ready.version + 1) <= ready.version:
+                self.recent.begin(((topic, source, number),))
+                self._before.setdefault(topic, {})[source] = number
+        self._served.update(t for t, asked in self._asked.items() if asked <= ready.version)
         self._ready[ready.slot] = max(self._ready.get(ready.slot, 0), ready.version)
         self._answer_tickets()
 
@@ -447,7 +467,9 @@ class Mesh:
         if not self.recent.add(item, now):
             return False
         if item.topic in self.subscribed:
-            self._out.append(Arrive(item.topic, item.frame))
+            before = self._before.get(item.topic, {}).get(item.source, 0)
+            if item.number > before:
+                self._out.append(Arrive(item.topic, item.frame))
         if self.sites:
             wanting = self._wanting.get(item.topic)
             if wanting:
@@ -502,7 +524,7 @@ class Mesh:
     # Messages.
 
     def _handle(self, sender: str, message: Message) -> None:
-        at_site = _AT_SITE.get(type(message))
+        at_site = AT_SITE.get(type(message))
         if at_site is None:
             _HERE[type(message)](self, sender, message)
             return
@@ -558,33 +580,11 @@ class Mesh:
                 site.feed(item, self.now)
 
 
-# Messages to whoever is active in their slot.
-_AT_SITE: dict[type[Message], Callable[[Site, Any, int], None]] = {
-    m.Ping: Site.ping,
-    m.Pong: Site.pong,
-    m.Find: Site.find,
-    m.AskKnown: Site.ask_known,
-    m.Graft: lambda site, graft, now: site.at(now).trees.graft(graft, now),
-    m.Adopt: Site.adopt,
-    m.Refuse: lambda site, refuse, now: site.at(now).trees.refuse(refuse),
-    m.Prune: lambda site, prune, now: site.at(now).trees.prune(prune.topic, prune.site),
-    m.Path: lambda site, path, now: site.at(now).trees.path(path, now),
-    m.AskTopics: lambda site, ask, now: site.at(now).topics(ask),
-    m.Topics: lambda site, topics, now: site.at(now).trees.topics(topics, now),
-    m.AskPaths: lambda site, ask, now: site.at(now).trees.paths(ask),
-    m.Probe: Site.probe,
-    m.Offered: lambda site, offered, now: site.at(now).offered(offered),
-    m.Take: lambda site, take, now: site.at(now).trees.switch(take.topic, take.parent),
-    m.Up: Site.take_up,
-    m.Took: Site.took,
-    m.Down: Site.came_down,
-    m.Have: Site.have,
-}
 # Messages to this process.
 _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.Who: lambda mesh, sender, who: mesh._who(who),
     m.Found: lambda mesh, sender, found: mesh._found(found),
-    m.Enter: lambda mesh, sender, enter: mesh.cluster.enter(enter.member, mesh.now),
+    m.Enter: lambda mesh, sender, enter: mesh.cluster.enter(enter, mesh.now),
     m.Views: lambda mesh, sender, views: mesh.cluster.views(views.view, mesh.now),
     m.Beat: lambda mesh, sender, beat: mesh._heard_beat(sender, beat),
     m.Election: lambda mesh, sender, vote: mesh.cluster.election(vote, sender, mesh.now),
@@ -600,4 +600,4 @@ _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.Fetch: lambda mesh, sender, fetch: mesh._fetch(sender, fetch),
     m.Fetched: lambda mesh, sender, fetched: mesh._fetched(fetched),
 }
-assert {*_AT_SITE, *_HERE} == {*m.MESSAGES}, "every message has a handler"
+assert {*AT_SITE, *_HERE} == {*m.MESSAGES}, "every message has a handler"

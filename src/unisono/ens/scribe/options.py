@@ -17,15 +17,21 @@ SECOND = 1_000_000
 # none: plain Scribe.
 Recover = Literal["all", "paper", "none"]
 
+MOST_TREES = 8
+Trees = Annotated[int, Meta(ge=1, le=MOST_TREES)]
+Backups = Annotated[int, Meta(ge=0, le=8)]
+Beats = Annotated[int, Meta(ge=1000)]
+Silence = Annotated[int, Meta(ge=2, le=1000)]
+
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """How much of everything."""
 
-    trees: Annotated[int, Meta(ge=1, le=8)] = 2  # p: coordinators active at once, one tree each
-    backups: Annotated[int, Meta(ge=0, le=8)] = 1  # k: of each active coordinator
+    trees: Trees = 2  # p: coordinators active at once, one tree each
+    backups: Backups = 1  # k: of each active coordinator
     leaves: Annotated[int, Meta(ge=1, le=64)] = 8  # of the leaf set, on either side
-    beat_us: Annotated[int, Meta(ge=1000)] = SECOND // 2  # between signs of life
-    silence: Annotated[int, Meta(ge=2, le=1000)] = 4  # beats without a word: it is gone
+    beat_us: Beats = SECOND // 2  # between signs of life
+    silence: Silence = 4  # beats without a word: it is gone
     keep_us: Annotated[int, Meta(ge=1000)] = 30 * SECOND  # events are kept so long for others
     diverse: bool = True  # parents by the paths to them; False: whom the route meets first
     recover: Recover = "all"

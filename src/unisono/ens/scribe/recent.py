@@ -104,10 +104,13 @@ class Recent:
         return found
 
     def told(self, topic: str, source: str, number: int, now: int) -> None:
-        """Somebody has heard this one."""
+        """Somebody has heard this one. Only news keeps a stream from growing old: else those who
+        tell each other of it would never stop, nor cease to ask for what nobody has."""
         stream = self._stream((topic, source), number)
-        stream.last_us = now
-        stream.high = max(stream.high, number)
+        if number > stream.high:
+            stream.high = number
+            stream.last_us = now
+            self._streams.move_to_end((topic, source))
 
     def begin(self, heads: Iterable[Head]) -> None:
         """What was published up to here is of no interest: it came before the subscription."""

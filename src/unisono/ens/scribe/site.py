@@ -8,8 +8,8 @@ missed here is fetched, and a place in the trees is asked for anew (paper 004, 3
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -520,3 +520,27 @@ def as_offer(offered: m.Offered) -> Offer:
 def ring_key(site: str) -> int:
     """Where the site of a domain would be, in the first ring."""
     return site_id(site, 0)
+
+
+# Messages to whoever is active in their slot.
+AT_SITE: dict[type[Message], Callable[[Site, Any, int], None]] = {
+    m.Ping: Site.ping,
+    m.Pong: Site.pong,
+    m.Find: Site.find,
+    m.AskKnown: Site.ask_known,
+    m.Graft: lambda site, graft, now: site.at(now).trees.graft(graft, now),
+    m.Adopt: Site.adopt,
+    m.Refuse: lambda site, refuse, now: site.at(now).trees.refuse(refuse),
+    m.Prune: lambda site, prune, now: site.at(now).trees.prune(prune.topic, prune.site),
+    m.Path: lambda site, path, now: site.at(now).trees.path(path, now),
+    m.AskTopics: lambda site, ask, now: site.at(now).topics(ask),
+    m.Topics: lambda site, topics, now: site.at(now).trees.topics(topics, now),
+    m.AskPaths: lambda site, ask, now: site.at(now).trees.paths(ask),
+    m.Probe: Site.probe,
+    m.Offered: lambda site, offered, now: site.at(now).offered(offered),
+    m.Take: lambda site, take, now: site.at(now).trees.switch(take.topic, take.parent),
+    m.Up: Site.take_up,
+    m.Took: Site.took,
+    m.Down: Site.came_down,
+    m.Have: Site.have,
+}
