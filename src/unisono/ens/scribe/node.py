@@ -183,11 +183,10 @@ class Mesh:
         return self._done()
 
     def _done(self) -> list[Effect]:
-        while self._loop:
-            self._handle(self._address, self._loop.pop(0))
-        self._look_at_view()
-        while self._loop:
-            self._handle(self._address, self._loop.pop(0))
+        while self._loop or self.cluster.view is not self._view:
+            self._look_at_view()
+            while self._loop:
+                self._handle(self._address, self._loop.pop(0))
         out, self._out = self._out, []
         return out
 
@@ -260,10 +259,9 @@ class Mesh:
         for contact in contacts:
             if self._view is not None and contact.site == self._view.site:
                 self.rival(contact)
-        if self.sites:
-            for site in self.sites.values():
-                site.meet(contacts, self.now)
-        elif self.cluster.joined:  # those who can make something of it hear it, too
+        for site in self.sites.values():
+            site.meet(contacts, self.now)
+        if not self.sites and self.cluster.joined:  # those who can make use of it hear it, too
             for slot in range(self.shape.trees):
                 known = (msgspec.structs.replace(c, slot=slot, version=0) for c in contacts)
                 self.tell(self.cluster.active(slot).address, m.Known(slot, tuple(known)))
@@ -445,8 +443,7 @@ class Mesh:
         self._answer_tickets()
 
     def _answer_tickets(self) -> None:
-        """A subscription is effective when all trees bring its events; one is enough after a
-        while."""
+        """A subscription is effective when all trees bring its events; later, when one does."""
         if not self._tickets:
             return
         patience = 2 * self.shape.silence * self.shape.beat_us
