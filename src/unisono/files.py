@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
 from unisono.errors import BadInput
+
+_TRIES = 20
+_WAIT_S = 0.01
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -32,12 +36,14 @@ def hold(folder: Path, name: str, what: str) -> BinaryIO:
         file = open(folder / name, "ab")  # noqa: SIM115
     except OSError as error:
         raise BadInput(f"cannot keep {what} in {folder}: {error}") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise BadInput(f"another process writes {what} in {folder}") from None
-    return file
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except OSError:
+            time.sleep(_WAIT_S)  # whoever only looks has it for an instant
+    file.close()
+    raise BadInput(f"another process writes {what} in {folder}")
 
 
 def is_held(folder: Path, name: str) -> bool:
