@@ -17,10 +17,11 @@ from unisono.core.effects import Arrive, Done, Effect
 from unisono.ens.scribe import messages as m
 from unisono.ens.scribe.cluster import Cluster
 from unisono.ens.scribe.diversity import choose
+from unisono.ens.scribe.ids import site_id
 from unisono.ens.scribe.messages import Contact, Item, Member, Message, View, born
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.recent import Recent
-from unisono.ens.scribe.site import AT_SITE, Site, as_offer, ring_key
+from unisono.ens.scribe.site import AT_SITE, Site, as_offer
 
 _BATCH_BYTES = 1 << 18  # of events that were asked for, in one message
 _ASKED = 5  # of them, for the rest of the mesh, at a time
@@ -217,7 +218,7 @@ class Mesh:
             found = self.found(cluster.domain, cluster.contact(0), self._others())
             self.tell(who.asker, found)
         elif 0 in self.sites:
-            find = m.Find(0, ring_key(who.domain), None, who.asker, who.domain)
+            find = m.Find(0, site_id(who.domain, 0), None, who.asker, who.domain)
             self.sites[0].find(find, self.now)
         else:
             self.tell(cluster.active(0).address, who)
@@ -307,12 +308,11 @@ class Mesh:
             every *= max(1, len(view.members) // 4)
         if self._rng.randrange(every) == 0:
             self._seek()
-        if self._ticks % self.shape.silence == 0:
-            for slot, site in self.sites.items():  # whoever is on its own one day knows others
-                leaves = tuple(site.ring.leaves)
-                for member in view.members if leaves and slot == 0 else ():
-                    if member.name != self.name:
-                        self.tell(member.address, m.Known(slot, leaves))
+        if 0 in self.sites and self._ticks % self.shape.silence == 0:
+            leaves = tuple(self.sites[0].ring.leaves)
+            for member in view.members if leaves else ():
+                if member.name != self.name:  # whoever is on its own one day knows others
+                    self.tell(member.address, m.Known(0, leaves))
 
     # The cluster has changed.
 

@@ -80,9 +80,6 @@ class Recent:
         stream = self._streams.get((topic, source))
         return stream is not None and (number <= stream.low or number in stream.heard)
 
-    def follows(self, topic: str, source: str) -> bool:
-        return (topic, source) in self._streams
-
     def get(self, numbers: Iterable[Numbers]) -> list[Item]:
         """Those of them that are kept."""
         found = (
@@ -92,14 +89,14 @@ class Recent:
         )
         return [item for item in found if item is not None]
 
-    def heads(self, topics: Iterable[str] | None, now: int) -> list[Head]:
+    def heads(self, topics: Iterable[str], now: int) -> list[Head]:
         """The last numbers of the streams that were heard lately, of these topics."""
-        wanted = None if topics is None else set(topics)
+        wanted = set(topics)
         found: list[Head] = []
         for (topic, source), stream in reversed(self._streams.items()):
             if stream.last_us < now - self._keep_us or len(found) >= _HEADS:
                 break
-            if wanted is None or topic in wanted:
+            if topic in wanted:
                 found.append((topic, source, stream.high))
         return found
 

@@ -15,7 +15,7 @@ import msgspec
 
 from unisono.ens.scribe import messages as m
 from unisono.ens.scribe.diversity import Offer, added
-from unisono.ens.scribe.ids import group_id, site_id
+from unisono.ens.scribe.ids import group_id
 from unisono.ens.scribe.messages import Contact, Item, Message, Numbers
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.pastry import Ring, Seen
@@ -515,11 +515,6 @@ class Site:
 
 def as_offer(offered: m.Offered) -> Offer:
     return Offer(offered.parent.site, frozenset(offered.way), offered.added, offered.delay_us)
-
-
-def ring_key(site: str) -> int:
-    """Where the site of a domain would be, in the first ring."""
-    return site_id(site, 0)
 
 
 # Messages to whoever is active in their slot.
