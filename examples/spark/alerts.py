@@ -40,7 +40,7 @@ def main(bus: str, folder: Path) -> None:
         .option("topics", "prices.IBM,prices.MSFT")
         .option("order", "total")
         .option("journal", str(folder / "journal"))
-        .option("lingerS", "5")  # the collector need not outlive this example for long
+        .option("lingerS", "20")  # the collector need not outlive this example for long
         .load()
     )
     alerts = events.where("cast(payload as string) = '109'").selectExpr(

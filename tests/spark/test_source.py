@@ -22,7 +22,7 @@ from unisono.spark import UnisonoSource
 from unisono.spark import source as source_module
 from unisono.spark.collector import ensure
 from unisono.spark.options import sink_options, stream_options, table_options
-from unisono.spark.source import EventReader, cut, rows
+from unisono.spark.source import EventReader, cut, look_every, rows
 
 Events = Callable[..., DataFrame]
 
@@ -108,6 +108,32 @@ def test_a_collector_that_died_is_started_again(nats_server: NatsServer, journal
     assert collector(journal) not in (None, first)
     publish(nats_server.url, range(10))
     wait_for(lambda: bounds(journal)[1] == 20)
+
+
+def test_a_query_is_seen_several_times_before_its_collector_would_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if it lingers for less than the usual time between signs of life."""
+    assert look_every(600) == source_module.LOOK_S
+    assert look_every(2) == 0.5
+    folder = tmp_path / "journal"
+    fill(folder, range(3))
+    options = {"bus": "nats://127.0.0.1:1", "topics": "a", "journal": str(folder), "lingerS": "2"}
+    waits: list[float] = []
+    begun: list[str] = []
+
+    class Stopped:
+        def wait(self, seconds: float) -> bool:
+            waits.append(seconds)
+            return len(waits) > 2
+
+    monkeypatch.setattr(source_module, "ensure", lambda wish: begun.append(wish.folder))
+    follower = source_module.Follower(stream_options(options))
+    follower._stopped = Stopped()  # type: ignore[assignment]
+    follower._watch()
+    assert waits == [0.5] * 3
+    assert begun == [str(folder)] * 3  # at the start, and at every look
+    assert capsys.readouterr().err.count("may be missed") == 2  # no collector ran
 
 
 def test_a_journal_is_read_in_limited_batches_and_goes_on(

@@ -11,6 +11,7 @@ Rows of a partition are in order, and so are the partitions of a micro-batch, on
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -37,8 +38,9 @@ from unisono.errors import BadInput
 from unisono.journal.journal import identity
 from unisono.journal.readers import Reader
 from unisono.journal.reading import Index, Place, bounds, read
+from unisono.net.collect import collector
 from unisono.spark import tables
-from unisono.spark.collector import ensure
+from unisono.spark.collector import LOG, ensure
 from unisono.spark.options import (
     StreamOptions,
     sink_options,
@@ -56,9 +58,14 @@ SCHEMA = (
 )
 BATCH_ROWS = 65_536  # of an Arrow batch; small writes of a journal are put together
 PARTITION_ROWS = 50_000  # fewer are not worth a task of their own
-LOOK_S = 5.0  # between looks at the collector, and signs of life to it
+LOOK_S = 5.0  # between looks at the collector, and signs of life to it, at most
 
 Offset = dict[str, Any]
+
+
+def look_every(linger_s: float) -> float:
+    """Seconds between signs of life: a collector must miss several before it ends."""
+    return min(LOOK_S, linger_s / 4)
 
 
 class UnisonoSource(DataSource):
@@ -213,9 +220,15 @@ class Follower:
 
     def _watch(self) -> None:
         """Tell the collector that somebody reads, and start it again if it died."""
-        while not self._stopped.wait(LOOK_S):
+        while not self._stopped.wait(look_every(self._options.linger_s)):
             try:
                 self._reader.seen()
+                if self._options.wish is not None and collector(self._folder) is None:
+                    print(
+                        f"the collector of {self._folder} has ended, see its {LOG}; another begins,"
+                        " and what was published meanwhile may be missed",
+                        file=sys.stderr,
+                    )
                 self._collect()
                 self._failure = None
             except Exception as error:  # told at the next micro-batch, if it lasts
