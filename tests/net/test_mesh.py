@@ -14,6 +14,7 @@ from support.proxy import Proxy
 from support.servers import free_port
 
 import unisono
+from unisono.core.effects import Effect
 from unisono.errors import BadInput, EnvironmentLacks
 from unisono.net.keys import make_key, read_key
 from unisono.net.mesh import MeshService, Settings
@@ -102,6 +103,50 @@ def test_a_guest_goes_on_when_the_node_it_came_by_is_gone(key: Path) -> None:
                 await nodes[1].service.publish("t", b"%d" % number)
             await until(lambda: len(guest.heard) == 20)
             await until(lambda: guest.service.mesh.cluster.leader.address == second)
+
+    asyncio.run(scene())
+
+
+def test_flush_says_so_if_no_coordinator_may_have_it(key: Path) -> None:
+    async def scene() -> None:
+        first = address()
+        node = await Member(key, listen=first, cluster="rome", node=True).open()
+        guest = await Member(key, seeds=(first,)).open()
+        service = guest.service
+        await service.flush()  # of nothing
+        await node.service.subscribe("t")
+        await service.publish("t", b"1")
+        await service.flush()
+        await service.publish("t", b"2")
+        node.service.endpoint.drop(service.endpoint.address)  # with what is on its way
+        await until(lambda: not service._since)
+        with pytest.raises(ConnectionError, match="no coordinator"):
+            await service.flush()
+        await service.flush()  # it was said
+        await service.publish("t", b"3")
+        await service.flush()
+        await until(lambda: node.heard[-1:] == [b"3"])
+        for member in (guest, node):
+            await member.service.close()
+
+    asyncio.run(scene())
+
+
+def test_a_beat_that_fails_is_told_and_the_next_one_comes(key: Path) -> None:
+    async def scene() -> None:
+        node = await Member(key, cluster="rome", node=True).open()
+        mesh = node.service.mesh
+        beats = 0
+
+        def tick(now: int) -> list[Effect]:
+            nonlocal beats
+            beats += 1
+            raise ValueError("broken")
+
+        mesh.tick = tick  # type: ignore[method-assign]
+        await until(lambda: beats >= 2)
+        assert any("broken" in trouble for trouble in node.troubles)
+        await node.service.close()
 
     asyncio.run(scene())
 

@@ -8,6 +8,7 @@ and arrive once; what a reader does not take in time waits here, up to a bound.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import socket
 import time
@@ -32,6 +33,7 @@ from unisono.net.keys import Key
 from unisono.net.udp import BULK, URGENT, Endpoint
 from unisono.net.ways import Ways
 
+log = logging.getLogger("unisono")
 _WAITING_FRAMES = 1 << 16  # events that the reader has not taken: further ones are lost, and said
 _WAITING_BYTES = 1 << 28
 _PAUSE_S = 0.1  # a source rests at most so long while what it sent cannot be passed on
@@ -102,6 +104,10 @@ class MeshService:
         self._tickets: dict[str, asyncio.Future[None]] = {}
         self._ways = Ways()
         self._crowded: dict[str, None] = {}  # peers that take no more for now
+        self._published = 0
+        self._confirmed = 0  # a coordinator has what was published up to here, or it was said
+        self._since: dict[str, int] = {}  # address -> it was sent everything from here on
+        self._refused: set[str] = set()  # addresses that could not be sent something
         self._resting: dict[str, asyncio.Task[None]] = {}
         self._now = Clock()
         self._last: tuple[Message, bytes] | None = None
@@ -123,7 +129,7 @@ class MeshService:
             settings.key,
             self._on_message,
             lambda peer: None,
-            lambda peer: None,
+            self._on_gone,
             self._limits,
         )
         await self.endpoint.open()
@@ -159,14 +165,21 @@ class MeshService:
     async def _tick(self) -> None:
         while True:
             began = time.monotonic()
-            view = self.mesh.cluster.view
-            self._carry(self.mesh.tick(self._now()))
-            self._ways.look_at(self.mesh.neighbours)
-            self._look_at(view)
+            try:
+                self._beat()
+            except Exception as error:  # a fault here must neither be hidden nor end the beats
+                log.exception("a beat of the mesh failed")
+                self._lost(f"a beat of the mesh failed: {error!r}")
             beat_s = self.mesh.shape.beat_us / 1e6
             if not self.mesh.cluster.joined:
                 beat_s = min(beat_s, 0.1)
             await asyncio.sleep(max(0.0, began + beat_s - time.monotonic()))
+
+    def _beat(self) -> None:
+        view = self.mesh.cluster.view
+        self._carry(self.mesh.tick(self._now()))
+        self._ways.look_at(self.mesh.neighbours)
+        self._look_at(view)
 
     def _look_at(self, before: View | None) -> None:
         """Say when the rest of the cluster is lost, or found again."""
@@ -194,6 +207,9 @@ class MeshService:
         self._carry(self.mesh.receive(sender, message, self._now()))
         if self._crowded and isinstance(message, BULKY) and sender not in self._resting:
             self._resting[sender] = asyncio.create_task(self._rest(sender, [*self._crowded]))
+
+    def _on_gone(self, peer: str) -> None:
+        self._since.pop(peer, None)
 
     async def _rest(self, sender: str, crowded: Iterable[str]) -> None:
         """Take no more events from there until those for whom they are can take them."""
@@ -231,9 +247,11 @@ class MeshService:
         try:
             sent = self.endpoint.send(to, self._last[1], lane)
         except BadInput as problem:
+            self._refused.add(to)
             self._lost(str(problem))
             return
         if not sent:
+            self._refused.add(to)
             self._lost(f"{to} takes no messages; one was dropped, and is asked for again")
         elif lane == BULK and not self.endpoint.has_room(to):
             self._crowded[to] = None
@@ -252,26 +270,37 @@ class MeshService:
         if self._closed:
             raise BusClosed("the mesh is closed")
         self._crowded.clear()
+        self._refused.clear()
+        sent_to = {member.address for member in self.mesh.cluster.actives}
         self._carry(self.mesh.publish(topic, frame, self._now()))
+        self._published += 1
+        sent_to -= self._refused
+        self._since = {to: self._since.get(to, self._published) for to in sent_to}
         for peer in [*self._crowded]:
             await self.endpoint.room(peer)
 
     async def flush(self) -> None:
-        """Until a coordinator has all that was published."""
-        mine = self.mesh.cluster.me.name
-        actives = self.mesh.cluster.actives
-        if any(member.name == mine for member in actives):
-            await asyncio.sleep(0)
-            return
-        waiting = [asyncio.ensure_future(self.endpoint.flushed(m.address)) for m in actives]
+        """Until one coordinator has all that was published since the last time."""
+        upto = self._published
+        have = [to for to, since in self._since.items() if since <= self._confirmed + 1]
+        if self._confirmed < upto and not await self._any_has(have):
+            self._confirmed = max(self._confirmed, upto)  # it is said once
+            raise ConnectionError("no coordinator of the cluster has all that was published")
+        self._confirmed = max(self._confirmed, upto)
+
+    async def _any_has(self, addresses: list[str]) -> bool:
+        if self.mesh.address in addresses:
+            await asyncio.sleep(0)  # it coordinates itself
+            return True
+        waiting = [asyncio.ensure_future(self.endpoint.flushed(to)) for to in addresses]
         try:
             for done in asyncio.as_completed(waiting):
                 if await done:
-                    return
+                    return True
+            return False
         finally:
             for each in waiting:
                 each.cancel()
-        raise ConnectionError("no coordinator of the cluster has taken what was published")
 
     async def subscribe(self, topic: str) -> None:
         if self._closed:

@@ -132,10 +132,10 @@ class Endpoint:
 
     async def flushed(self, to: str) -> bool:
         """Whether the peer has acknowledged all that was sent to it so far; waits for that, and
-        says False if it is gone before."""
+        says False if it is gone before, or is not known."""
         peer = self._names.get(to)
         if peer is None:
-            return True
+            return False
         mark = peer.link.mark()
         return await self._until(to, lambda link: link.passed(mark))
 

@@ -17,21 +17,26 @@ _MOST = 4096  # ways that are remembered: then all are forgotten
 
 
 class Ways:
-    """The ways to addresses. What is not measured yet has no devices."""
+    """The ways to addresses. Who asks for one that is not known yet may ask again later."""
 
     def __init__(self) -> None:
+        self._wanted: dict[str, None] = {}
         self._known: dict[str, tuple[float, frozenset[str]]] = {}  # address -> when, devices
         self._measuring: dict[str, asyncio.Task[None]] = {}
 
-    def to(self, address: str) -> frozenset[str]:
-        """The devices on the way there."""
+    def to(self, address: str) -> frozenset[str] | None:
+        """The devices on the way there; None: not measured yet."""
         known = self._known.get(address)
-        return known[1] if known is not None else frozenset()
+        if known is not None:
+            return known[1]
+        if len(self._wanted) < _MOST:
+            self._wanted[address] = None
+        return None
 
     def look_at(self, addresses: Iterable[str]) -> None:
         """Measure what is not known, or not lately; a few at a time."""
         now = time.monotonic()
-        for address in sorted(addresses):
+        for address in sorted({*addresses, *self._wanted}):
             known = self._known.get(address)
             fresh = known is not None and now - known[0] < AGAIN_S
             if fresh or address in self._measuring or len(self._measuring) >= _AT_ONCE:
@@ -44,6 +49,7 @@ class Ways:
             if len(self._known) >= _MOST:
                 self._known.clear()
             self._known[address] = (time.monotonic(), frozenset(devices))
+            self._wanted.pop(address, None)
         finally:
             del self._measuring[address]
 

@@ -26,8 +26,8 @@ class Net(Protocol):
     def delay_us(self, source: str, target: str) -> int | None:
         """Of a message that is sent now; None: it is lost."""
 
-    def way(self, source: str, target: str) -> frozenset[str]:
-        """The devices between the two."""
+    def way(self, source: str, target: str) -> frozenset[str] | None:
+        """The devices between the two; None: not measured yet."""
 
 
 class Flat:
@@ -46,7 +46,7 @@ class Flat:
             return None
         return round(self._mean_us * (0.5 + self._rng.random()))
 
-    def way(self, source: str, target: str) -> frozenset[str]:
+    def way(self, source: str, target: str) -> frozenset[str] | None:
         return frozenset()
 
 

@@ -52,7 +52,7 @@ def test_what_is_too_old_is_given_up() -> None:
     assert recent.given_up == 3
     assert recent.get([("t", "s", (1, 5))]) == []
     assert not recent.add(item(3), KEEP + 1)
-    assert recent.heads(["t"], KEEP + 2) == [] and recent.heads(["t"], KEEP) == [("t", "s", 5)]
+    assert recent.heads({"t"}, KEEP + 2) == [] and recent.heads({"t"}, KEEP) == [("t", "s", 5)]
 
 
 def test_what_is_told_again_is_no_news() -> None:
@@ -60,10 +60,10 @@ def test_what_is_told_again_is_no_news() -> None:
     recent = Recent(KEEP)
     recent.told("t", "s", 5, 0)
     for now in range(0, 3 * KEEP, KEEP // 10):
-        for topic, source, number in recent.heads(["t"], now):
+        for topic, source, number in recent.heads({"t"}, now):
             recent.told(topic, source, number, now)
         recent.missing(now - KEEP)
-    assert recent.heads(["t"], 3 * KEEP) == []
+    assert recent.heads({"t"}, 3 * KEEP) == []
     assert recent.missing(2 * KEEP) == []
 
 
@@ -72,4 +72,4 @@ def test_what_is_told_last_is_named_first() -> None:
     recent.add(item(1, "old"), 0)
     recent.add(item(1, "new"), KEEP)
     recent.told("t", "old", 2, 2 * KEEP)
-    assert recent.heads(["t"], 2 * KEEP) == [("t", "old", 2), ("t", "new", 1)]
+    assert recent.heads({"t"}, 2 * KEEP) == [("t", "old", 2), ("t", "new", 1)]

@@ -147,15 +147,17 @@ class Leave(Message, frozen=True):
 
 
 class Interest(Message, frozen=True):
-    """What a member subscribes to, all of it."""
+    """What a member subscribes to, all of it; or what has changed since a version."""
 
     name: str
     version: Number
     topics: tuple[str, ...]
+    gone: tuple[str, ...] = ()
+    since: Number | None = None
 
 
 class AskInterest(Message, frozen=True):
-    """Tell me what you subscribe to."""
+    """Tell me what you subscribe to, all of it."""
 
 
 class Ready(Message, frozen=True):
@@ -306,6 +308,7 @@ class Offered(Message, frozen=True):
     way: tuple[str, ...]
     added: Number
     delay_us: Number = 0
+    measured: bool = True  # False: I do not know the way yet
 
 
 class Offers(Message, frozen=True):
@@ -328,10 +331,11 @@ class Take(Message, frozen=True):
 
 
 class Publish(Message, frozen=True):
-    """From a member to its coordinator."""
+    """From a member to its coordinator; who is none any more passes it on."""
 
     slot: Slot
     item: Item
+    hops: Number = 0
 
 
 class Up(Message, frozen=True):

@@ -7,7 +7,7 @@ delivers what its application subscribes to, once. Drivers call `start`, `receiv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from random import Random
 from typing import Any
 
@@ -16,15 +16,18 @@ import msgspec
 from unisono.core.effects import Arrive, Done, Effect
 from unisono.ens.scribe import messages as m
 from unisono.ens.scribe.cluster import Cluster
-from unisono.ens.scribe.diversity import choose
 from unisono.ens.scribe.ids import site_id
+from unisono.ens.scribe.interest import Subscriptions, Wishes
 from unisono.ens.scribe.messages import Contact, Item, Member, Message, View, born
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.recent import Recent
-from unisono.ens.scribe.site import AT_SITE, Site, as_offer
+from unisono.ens.scribe.site import AT_SITE, Site
+from unisono.ens.scribe.survey import Surveys
 
 _BATCH_BYTES = 1 << 18  # of events that were asked for, in one message
 _ASKED = 5  # of them, for the rest of the mesh, at a time
+_NUMBERED = 1 << 16  # topics whose last number is kept, of those published to
+_HOPS = 8  # of what is published, while views differ on who coordinates
 _CONTACTS = 64  # of other sites that a process remembers, by which it could enter the ring
 
 
@@ -47,7 +50,7 @@ class Mesh:
         rng: Random,
         seeds: Iterable[str] = (),
         candidate: bool = True,
-        way: Callable[[str], frozenset[str]] = lambda address: frozenset(),
+        way: Callable[[str], frozenset[str] | None] = lambda address: frozenset(),
     ) -> None:
         self.name = name
         self.shape = shape
@@ -55,7 +58,7 @@ class Mesh:
         self.now = 0
         self.recent = Recent(shape.keep_us)
         self._me = Member(name, address, candidate)
-        self._address = address
+        self.address = address
         self._rng = rng
         self.seeds = [seed for seed in seeds if seed != address]
         self.cluster = Cluster(domain, self._me, shape, self.tell)
@@ -67,24 +70,20 @@ class Mesh:
         self._left = False
         self._ticks = 0
         self._rival_ticks = 0
+        self._source = name  # of what is published here
         self._numbers: dict[str, int] = {}  # by topic, the last one published
-        self.subscribed: set[str] = set()
-        self._version = 0
-        self._tickets: list[tuple[int, str, int]] = []  # version, ticket, since
-        self._ready: dict[int, int] = {}  # slot -> version
-        self._asked: dict[str, int] = {}  # topics subscribed to -> version
-        self._served: set[str] = set()  # those whose events have begun to arrive
-        self._before: dict[str, dict[str, int]] = {}  # of these, by source, the last one before
-        self._interests: dict[str, tuple[int, frozenset[str]]] = {}
-        self._wanting: dict[str, set[str]] = {}  # topic -> names
-        self._unready: dict[tuple[str, int], tuple[int, set[str]]] = {}
-        self._surveys: dict[str, dict[int, tuple[m.Offered, ...]]] = {}
-        self._survey_since: dict[str, int] = {}
+        self._subscriptions = Subscriptions(name, self.recent)
+        self._wishes = Wishes(self.sites, self._say_ready)
+        self._surveys = Surveys()
 
     @property
     def settled(self) -> bool:
         """Whether the process has its place in the cluster, and in the rings if it coordinates."""
         return self.cluster.joined and all(site.ring.settled for site in self.sites.values())
+
+    @property
+    def subscribed(self) -> Set[str]:
+        return self._subscriptions.topics
 
     @property
     def neighbours(self) -> set[str]:
@@ -136,15 +135,18 @@ class Mesh:
         assert cluster.view is not None
         self._stay_together(cluster.view)
         self._answer_tickets()
-        if self._tickets and self._ticks % self.shape.silence == 0:
-            self._tell_interest(cluster.coordinators)  # perhaps the answer was lost
+        if self._subscriptions.waiting and self._ticks % self.shape.silence == 0:
+            self._tell_interest(self._subscriptions.all)  # perhaps the answer was lost
         return self._done()
 
     def publish(self, topic: str, frame: bytes, now: int) -> list[Effect]:
         self.now = now
+        if len(self._numbers) >= _NUMBERED and topic not in self._numbers:
+            self._source += "+"  # else those who remember would take new numbers for old ones
+            self._numbers.clear()
         number = self._numbers.get(topic, 0) + 1
         self._numbers[topic] = number
-        item = Item(topic, self.name, number, frame)
+        item = Item(topic, self._source, number, frame)
         self.spread(item, now)
         for slot in range(self.shape.trees):
             self.tell(self.cluster.active(slot).address, m.Publish(slot, item))
@@ -153,24 +155,15 @@ class Mesh:
     def subscribe(self, topic: str, ticket: str, now: int) -> list[Effect]:
         """Done(ticket) when events of the topic arrive here."""
         self.now = now
-        if topic not in self.subscribed:
-            self.subscribed.add(topic)
-            self._version += 1
-            self._asked[topic] = self._version
-            self._tell_interest(self.cluster.coordinators)
-        self._tickets.append((self._version, ticket, now))
+        if self._subscriptions.add(topic, ticket, now):
+            self._tell_interest(self._subscriptions.change)
         self._answer_tickets()
         return self._done()
 
     def unsubscribe(self, topic: str, now: int) -> list[Effect]:
         self.now = now
-        if topic in self.subscribed:
-            self.subscribed.discard(topic)
-            self._served.discard(topic)
-            self._before.pop(topic, None)
-            del self._asked[topic]
-            self._version += 1
-            self._tell_interest(self.cluster.coordinators)
+        if self._subscriptions.remove(topic):
+            self._tell_interest(self._subscriptions.change)
         return self._done()
 
     def leave(self, now: int) -> list[Effect]:
@@ -187,12 +180,12 @@ class Mesh:
         while self._loop or self.cluster.view is not self._view:
             self._look_at_view()
             while self._loop:
-                self._handle(self._address, self._loop.pop(0))
+                self._handle(self.address, self._loop.pop(0))
         out, self._out = self._out, []
         return out
 
     def tell(self, to: str, message: Message) -> None:
-        if to == self._address:
+        if to == self.address:
             self._loop.append(message)
         else:
             self._out.append(Tell(to, message))
@@ -202,11 +195,11 @@ class Mesh:
     def _seek(self) -> None:
         """Ask those that are known where the cluster of this domain is."""
         known = {address for c in self._contacts.values() for address in c.addresses}
-        asked = sorted(known - {self._address, *self.seeds})
+        asked = sorted(known - {self.address, *self.seeds})
         inside = self.cluster.joined and not self.cluster.cut_off(self.now)
         me = self.cluster.contact(0) if inside else None
         for address in [*self.seeds, *self._rng.sample(asked, min(_ASKED, len(asked)))]:
-            self.tell(address, m.Who(self.cluster.domain, self._address, me))
+            self.tell(address, m.Who(self.cluster.domain, self.address, me))
 
     def _who(self, who: m.Who) -> None:
         cluster = self.cluster
@@ -257,15 +250,18 @@ class Mesh:
 
     def _meet(self, contacts: tuple[Contact, ...]) -> None:
         self._remember(contacts)
-        for contact in contacts:
-            if self._view is not None and contact.site == self._view.site:
-                self.rival(contact)
+        self._see_rivals(contacts)
         for site in self.sites.values():
             site.meet(contacts, self.now)
         if not self.sites and self.cluster.joined:  # those who can make use of it hear it, too
             for slot in range(self.shape.trees):
                 known = (msgspec.structs.replace(c, slot=slot, version=0) for c in contacts)
                 self.tell(self.cluster.active(slot).address, m.Known(slot, tuple(known)))
+
+    def _see_rivals(self, contacts: Iterable[Contact]) -> None:
+        for contact in contacts:
+            if self._view is not None and contact.site == self._view.site:
+                self.rival(contact)
 
     def _remember(self, contacts: Iterable[Contact]) -> None:
         for contact in contacts:
@@ -333,129 +329,70 @@ class Mesh:
         for slot in [s for s in self.sites if moved or s not in slots]:
             self._remember(self.sites[slot].ring.leaves)
             del self.sites[slot]
-            self._unready = {k: v for k, v in self._unready.items() if k[1] != slot}
-        names = {member.name for member in view.members}
-        for name in [name for name in self._interests if name not in names]:
-            self._set_interest(name, 0, frozenset())
-            del self._interests[name]
+            self._wishes.close(slot)
+        self._wishes.keep({member.name for member in view.members})
         for slot in slots:
             if slot not in self.sites:
                 self._open_site(slot, view)
-        self._tell_interest(self.cluster.coordinators)
+        self._tell_interest(self._subscriptions.all)
 
     def _open_site(self, slot: int, view: View) -> None:
         site = self.sites[slot] = Site(slot, view.site, self.shape, self, self.now)
         site.join([c for c in self._others() if c.site != view.site], self.now)
-        for topic in self._wanting:
-            site.trees.want(topic, self.now)
-        for name, (version, topics) in self._interests.items():
-            self._await_ready(name, slot, version, set(topics))
+        self._wishes.open(slot, self.now)
 
     def _beat(self) -> None:
         cluster = self.cluster
         view = cluster.view
         assert view is not None
+        version = self._subscriptions.version
         heard = tuple(x.name for x in view.members if cluster.hears(x.name, self.now))
         coordinators = {member.name for member in cluster.coordinators}
         for member in view.members:
             if member.name == self.name:
                 continue
             if self.name in coordinators:
-                _, topics = self._interests.get(member.name, (0, frozenset()))
+                topics = self._wishes.topics(member.name)
                 told = topics and self.sites
                 heads = tuple(self.recent.heads(topics, self.now)) if told else ()
                 known = heard if member == cluster.leader else ()
-                beat = m.Beat(self.name, view.site, view.number, self._version, known, heads)
+                beat = m.Beat(self.name, view.site, view.number, version, known, heads)
             elif member.name in coordinators or not cluster.hears(cluster.leader.name, self.now):
-                beat = m.Beat(self.name, view.site, view.number, self._version)
+                beat = m.Beat(self.name, view.site, view.number, version)
             else:
                 continue
             self.tell(member.address, beat)
 
     # Interest.
 
-    def _tell_interest(self, coordinators: Iterable[Member]) -> None:
-        for member in coordinators:
-            self._tell_interest_to(member.address)
+    def _tell_interest(self, interest: m.Interest) -> None:
+        for member in self.cluster.coordinators:
+            self.tell(member.address, interest)
 
-    def _tell_interest_to(self, address: str) -> None:
-        self.tell(address, m.Interest(self.name, self._version, tuple(sorted(self.subscribed))))
-
-    def _interest(self, interest: m.Interest) -> None:
-        if self.cluster.member(interest.name) is None:
-            return
-        version, _ = self._interests.get(interest.name, (-1, None))
-        if interest.version < version:
-            return
-        topics = frozenset(interest.topics)
-        self._set_interest(interest.name, interest.version, topics)
-        for slot in self.sites:
-            self._await_ready(interest.name, slot, interest.version, set(topics))
-
-    def _set_interest(self, name: str, version: int, topics: frozenset[str]) -> None:
-        _, before = self._interests.get(name, (0, frozenset()))
-        self._interests[name] = (version, topics)
-        for topic in topics - before:
-            names = self._wanting.setdefault(topic, set())
-            names.add(name)
-            for site in self.sites.values():
-                site.trees.want(topic, self.now)
-        for topic in before - topics:
-            names = self._wanting[topic]
-            names.discard(name)
-            if not names:
-                del self._wanting[topic]
-                for site in self.sites.values():
-                    site.trees.unwant(topic)
-
-    def _await_ready(self, name: str, slot: int, version: int, topics: set[str]) -> None:
-        trees = self.sites[slot].trees
-        waiting = {t for t in topics if (tree := trees.get(t)) is None or not tree.ready}
-        self._unready[name, slot] = (version, waiting)
-        if not waiting:
-            self._say_ready(name, slot)
+    def _interest(self, sender: str, interest: m.Interest) -> None:
+        known = self.cluster.member(interest.name) is not None
+        if known and not self._wishes.hear(interest, self.now):
+            self.tell(sender, m.AskInterest())
 
     def tree_ready(self, slot: int, topic: str) -> None:
-        for name in self._wanting.get(topic, ()):
-            waiting = self._unready.get((name, slot))
-            if waiting is not None:
-                waiting[1].discard(topic)
-                if not waiting[1]:
-                    self._say_ready(name, slot)
+        self._wishes.tree_ready(slot, topic)
 
-    def _say_ready(self, name: str, slot: int) -> None:
-        version, _ = self._unready.pop((name, slot))
+    def _say_ready(self, name: str, slot: int, version: int) -> None:
         member = self.cluster.member(name)
         if member is not None:
-            _, topics = self._interests[name]
-            heads = tuple(self.recent.heads(topics, self.now))
+            heads = tuple(self.recent.heads(self._wishes.topics(name), self.now))
             self.tell(member.address, m.Ready(slot, version, heads))
 
     def _is_ready(self, ready: m.Ready) -> None:
-        for topic, source, number in ready.heads:
-            if topic in self._served:
-                self.recent.told(topic, source, number, self.now)
-            elif self._asked.get(topic, ready.version + 1) <= ready.version:
-                self.recent.begin(((topic, source, number),))
-                self._before.setdefault(topic, {})[source] = number
-        self._served.update(t for t, asked in self._asked.items() if asked <= ready.version)
-        self._ready[ready.slot] = max(self._ready.get(ready.slot, 0), ready.version)
+        self._subscriptions.ready(ready, self.now)
         self._answer_tickets()
 
     def _answer_tickets(self) -> None:
         """A subscription is effective when all trees bring its events; later, when one does."""
-        if not self._tickets:
-            return
-        patience = 2 * self.shape.silence * self.shape.beat_us
-        versions = [self._ready.get(slot, -1) for slot in range(self.shape.trees)]
-        waiting = []
-        for version, ticket, since in self._tickets:
-            enough = max(versions) if self.now - since > patience else min(versions)
-            if enough >= version:
-                self._out.append(Done(ticket))
-            else:
-                waiting.append((version, ticket, since))
-        self._tickets = waiting
+        if self._subscriptions.waiting:
+            before_us = self.now - 2 * self.shape.silence * self.shape.beat_us
+            done = self._subscriptions.effective(self.shape.trees, before_us)
+            self._out += map(Done, done)
 
     # Events.
 
@@ -463,12 +400,10 @@ class Mesh:
         """An event has come: to the application, to the members that want it, down the trees."""
         if not self.recent.add(item, now):
             return False
-        if item.topic in self.subscribed:
-            before = self._before.get(item.topic, {}).get(item.source, 0)
-            if item.number > before:
-                self._out.append(Arrive(item.topic, item.frame))
+        if self._subscriptions.wants(item):
+            self._out.append(Arrive(item.topic, item.frame))
         if self.sites:
-            wanting = self._wanting.get(item.topic)
+            wanting = self._wishes.wanting.get(item.topic)
             if wanting:
                 cast = m.Cast(next(iter(self.sites)), item)
                 partners = {member.name for member in self.cluster.actives}
@@ -502,21 +437,9 @@ class Mesh:
     def tell_leader(self, offers: m.Offers) -> None:
         self.tell(self.cluster.leader.address, offers)
 
-    def _offers(self, offers: m.Offers) -> None:
-        self._survey_since.setdefault(offers.topic, self.now)
-        self._surveys.setdefault(offers.topic, {})[offers.slot] = offers.offers
-
     def _decide(self) -> None:
-        for topic, since in list(self._survey_since.items()):
-            slots = self._surveys[topic]
-            if len(slots) < self.shape.trees and self.now - since < 2 * self.shape.beat_us:
-                continue
-            del self._survey_since[topic], self._surveys[topic]
-            numbers = sorted(slots)
-            taken = choose([[as_offer(offer) for offer in slots[slot]] for slot in numbers])
-            for slot, offer in zip(numbers, taken, strict=True):
-                parent = next(o.parent for o in slots[slot] if o.parent.site == offer.site)
-                self.tell(self.cluster.active(slot).address, m.Take(slot, topic, parent))
+        for take in self._surveys.decide(self.shape.trees, self.now, 2 * self.shape.beat_us):
+            self.tell(self.cluster.active(take.slot).address, take)
 
     # Messages.
 
@@ -531,7 +454,7 @@ class Mesh:
             at_site(site, message, self.now)
         elif self.cluster.joined and 0 <= slot < self.shape.trees:
             active = self.cluster.active(slot)  # it moved; the sender will hear of it
-            if active.address not in (sender, self._address):
+            if active.address not in (sender, self.address):
                 self.tell(active.address, message)
 
     def _hear_of(self, known: m.Known) -> None:
@@ -540,13 +463,14 @@ class Mesh:
             site.hear_of(known.contacts, self.now)
         else:
             self._remember(known.contacts)
+            self._see_rivals(known.contacts)
 
     def _heard_beat(self, sender: str, beat: m.Beat) -> None:
         self.cluster.beat(beat, self.now)
         for topic, source, number in beat.heads:
             if topic in self.subscribed:
                 self.recent.told(topic, source, number, self.now)
-        known, _ = self._interests.get(beat.name, (0, None))
+        known = max(0, self._wishes.version(beat.name))
         if beat.interest > known and self._me in self.cluster.coordinators:
             self.tell(sender, m.AskInterest())
 
@@ -555,8 +479,9 @@ class Mesh:
         site = self.sites.get(publish.slot)
         if site is not None:
             site.up(publish.item, self.now)
-        elif self.cluster.joined and 0 <= publish.slot < self.shape.trees:
-            self.tell(self.cluster.active(publish.slot).address, publish)
+        elif self.cluster.joined and publish.slot < self.shape.trees and publish.hops < _HOPS:
+            on = m.Publish(publish.slot, publish.item, publish.hops + 1)
+            self.tell(self.cluster.active(publish.slot).address, on)
 
     def _fetch(self, sender: str, fetch: m.Fetch) -> None:
         batch: list[Item] = []
@@ -587,11 +512,11 @@ _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.Election: lambda mesh, sender, vote: mesh.cluster.election(vote, sender, mesh.now),
     m.Wait: lambda mesh, sender, wait: mesh.cluster.wait(wait, mesh.now),
     m.Leave: lambda mesh, sender, leave: mesh.cluster.left(leave.name, mesh.now),
-    m.Interest: lambda mesh, sender, interest: mesh._interest(interest),
-    m.AskInterest: lambda mesh, sender, ask: mesh._tell_interest_to(sender),
+    m.Interest: lambda mesh, sender, interest: mesh._interest(sender, interest),
+    m.AskInterest: lambda mesh, sender, ask: mesh.tell(sender, mesh._subscriptions.all),
     m.Ready: lambda mesh, sender, ready: mesh._is_ready(ready),
     m.Known: lambda mesh, sender, known: mesh._hear_of(known),
-    m.Offers: lambda mesh, sender, offers: mesh._offers(offers),
+    m.Offers: lambda mesh, sender, offers: mesh._surveys.hear(offers, mesh.now),
     m.Publish: lambda mesh, sender, publish: mesh._publish(publish),
     m.Cast: lambda mesh, sender, cast: mesh.spread(cast.item, mesh.now),
     m.Fetch: lambda mesh, sender, fetch: mesh._fetch(sender, fetch),

@@ -72,6 +72,7 @@ class Ring:
         self._cells: dict[tuple[int, int], Known] = {}
         self._left: list[Known] = []  # nearest first
         self._right: list[Known] = []
+        self.turns = 0  # how often routes may have become others
         self._turn = 0
 
     # Who is where.
@@ -198,6 +199,7 @@ class Ring:
 
     def _sort(self) -> None:
         """Leaves and table, out of all that is known; what is in neither is let go."""
+        self.turns += 1
         order = sorted(self.known.values(), key=lambda known: known.id)
         place = bisect_left([known.id for known in order], self.id)
         around = order[place:] + order[:place]  # clockwise from here

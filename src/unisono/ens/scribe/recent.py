@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from unisono.ens.scribe.messages import Head, Item, Numbers
 
@@ -89,14 +90,13 @@ class Recent:
         )
         return [item for item in found if item is not None]
 
-    def heads(self, topics: Iterable[str], now: int) -> list[Head]:
+    def heads(self, topics: AbstractSet[str], now: int) -> list[Head]:
         """The last numbers of the streams that were heard lately, of these topics."""
-        wanted = set(topics)
         found: list[Head] = []
         for (topic, source), stream in reversed(self._streams.items()):
             if stream.last_us < now - self._keep_us or len(found) >= _HEADS:
                 break
-            if topic in wanted:
+            if topic in topics:
                 found.append((topic, source, stream.high))
         return found
 

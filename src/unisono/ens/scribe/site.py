@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from unisono.ens.scribe import messages as m
-from unisono.ens.scribe.diversity import Offer, added
+from unisono.ens.scribe.diversity import added
 from unisono.ens.scribe.ids import group_id
 from unisono.ens.scribe.messages import Contact, Item, Message, Numbers
 from unisono.ens.scribe.options import Shape
@@ -24,6 +24,7 @@ from unisono.ens.scribe.trees import LONGEST, Tree, Trees
 
 UNDER_WAY = 1 << 14  # events that the root has not confirmed: the oldest is not sent again
 _CHECKED = 1 << 15  # events of which it is seen whether parents sent them, too
+_MEASURE_BEATS = 8, 64  # between questions to sites that do not know the way: first, and at most
 
 
 class Process(Protocol):
@@ -35,7 +36,7 @@ class Process(Protocol):
 
     def contact(self, slot: int) -> Contact: ...
 
-    def way(self, address: str) -> frozenset[str]: ...
+    def way(self, address: str) -> frozenset[str] | None: ...
 
     def tree_ready(self, slot: int, topic: str) -> None: ...
 
@@ -58,6 +59,19 @@ class Watched(Seen):
         self.heard_us = now
 
 
+class _Survey:
+    """Who was asked to take us as a child, and what they said."""
+
+    __slots__ = ("asked_us", "contacts", "offers", "told", "wait_us")
+
+    def __init__(self, contacts: Iterable[Contact], wait_us: int) -> None:
+        self.contacts = tuple(contacts)
+        self.wait_us = wait_us  # until they are asked again, if some must first measure the way
+        self.asked_us = 0
+        self.offers: list[m.Offered] = []
+        self.told = False  # the leader knows
+
+
 class Site:
     """One slot of a cluster, at its active coordinator."""
 
@@ -73,7 +87,7 @@ class Site:
             lambda: process.contact(slot),
             self.tell,
             self._route,
-            lambda topic: tuple(process.recent.heads((topic,), self.now)),
+            lambda topic: tuple(process.recent.heads({topic}, self.now)),
             self._hear_heads,
             lambda topic: process.tree_ready(slot, topic),
             2 * shape.beat_us,
@@ -85,7 +99,7 @@ class Site:
         self._from_parent: dict[tuple[str, str, int], None] = {}
         self._to_check: deque[tuple[int, Item]] = deque()
         self._fed = Recent(shape.keep_us)  # what this tree has brought, unless all trees feed it
-        self._offers: dict[str, tuple[int, list[m.Offered]]] = {}
+        self._surveys: dict[str, _Survey] = {}  # by topic
         self._ticks = 0
 
     # Sending.
@@ -187,7 +201,7 @@ class Site:
         if other.addresses[0] != sender and other.version >= ping.me.version:
             self._process.tell(sender, m.Known(self.slot, (other,)))  # two claim the same site
             self._process.tell(other.addresses[0], m.Known(self.slot, (ping.me,)))
-        topics = [topic for topic, _ in self.trees.of_child(site)]
+        topics = {topic for topic, _ in self.trees.of_child(site)}
         heads = self._process.recent.heads(topics, now) if topics else []
         above = self.trees.above_them(site)
         self._process.tell(sender, m.Pong(self.slot, me, ping.sent_us, above, tuple(heads)))
@@ -472,10 +486,9 @@ class Site:
             return
         self._watched.setdefault(adopt.parent.site, Watched(adopt.parent, now))
         if self._shape.diverse and adopt.topic in self.trees.adopted:
-            self._offers[adopt.topic] = (now, [])
-            probe = m.Probe(self.slot, adopt.topic, self._process.contact(self.slot))
-            for contact in (adopt.parent, *others):
-                self.tell(contact, probe)
+            first_us = _MEASURE_BEATS[0] * self._shape.beat_us
+            survey = self._surveys[adopt.topic] = _Survey((adopt.parent, *others), first_us)
+            self._ask_offers(adopt.topic, survey)
         self.trees.adopted.clear()
 
     def probe(self, probe: m.Probe, now: int) -> None:
@@ -486,35 +499,47 @@ class Site:
         if tree is None or not tree.ready or child.site in tree.path or child.site == self.site:
             return
         around = [c for c in (*tree.children.values(), tree.parent) if c is not None]
-        ways = [
-            self._process.way(contact.addresses[0])
-            for contact in around
-            if contact.site != child.site
-        ]
-        way = self._process.way(child.addresses[0])
+        addresses = [contact.addresses[0] for contact in around if contact.site != child.site]
+        ways = [way for address in addresses if (way := self._process.way(address)) is not None]
+        found = self._process.way(child.addresses[0])
+        way = found or frozenset()
         known = self.ring.known.get(child.site)
         delay = known.rtt_us if known is not None else 0
         me = self._process.contact(self.slot)
         devices = tuple(sorted(way))
-        offered = m.Offered(self.slot, probe.topic, me, devices, added(ways, way), delay)
+        new = added(ways, way)
+        measured = found is not None
+        offered = m.Offered(self.slot, probe.topic, me, devices, new, delay, measured)
         self.tell(child, offered)
 
     def offered(self, offered: m.Offered) -> None:
-        waiting = self._offers.get(offered.topic)
-        if waiting is not None:
-            waiting[1].append(offered)
+        survey = self._surveys.get(offered.topic)
+        if survey is not None:
+            survey.offers.append(offered)
+
+    def _ask_offers(self, topic: str, survey: _Survey) -> None:
+        survey.asked_us, survey.offers, survey.told = self.now, [], False
+        probe = m.Probe(self.slot, topic, self._process.contact(self.slot))
+        for contact in survey.contacts:
+            self.tell(contact, probe)
 
     def _survey(self) -> None:
-        """When those who were asked had a beat to answer, the leader hears what they said."""
-        for topic, (since, offers) in list(self._offers.items()):
-            if self.now - since >= self._shape.beat_us:
-                del self._offers[topic]
-                if offers:
-                    self._process.tell_leader(m.Offers(self.slot, topic, tuple(offers)))
-
-
-def as_offer(offered: m.Offered) -> Offer:
-    return Offer(offered.parent.site, frozenset(offered.way), offered.added, offered.delay_us)
+        """When those who were asked had a beat to answer, the leader hears what they said. If some
+        did not know the way, all are asked again, later and later."""
+        beat_us = self._shape.beat_us
+        for topic, survey in list(self._surveys.items()):
+            since_us = self.now - survey.asked_us
+            if not survey.told and since_us >= beat_us:
+                survey.told = True
+                if survey.offers:
+                    offers = m.Offers(self.slot, topic, tuple(survey.offers))
+                    self._process.tell_leader(offers)
+                known = all(offered.measured for offered in survey.offers)
+                if known or survey.wait_us > _MEASURE_BEATS[1] * beat_us:
+                    del self._surveys[topic]
+            elif survey.told and since_us >= survey.wait_us:
+                survey.wait_us *= 2
+                self._ask_offers(topic, survey)
 
 
 # Messages to whoever is active in their slot.

@@ -40,6 +40,7 @@ class Tree:
     __slots__ = (
         "asked_us",
         "at_root",
+        "checked",
         "children",
         "local",
         "parent",
@@ -61,6 +62,7 @@ class Tree:
         self.served = False  # it was reached before: what is published meanwhile was missed
         self.at_root = False  # ask nobody but the root
         self.asked_us: int | None = None
+        self.checked = -1  # the place is right, as of that turn of the ring
         self.since_us = 0  # the parent is this since
         self.switching: str | None = None  # to this parent, when it has taken us
 
@@ -268,6 +270,7 @@ class Trees:
     def _changed(self, topic: str, tree: Tree, ready: bool) -> None:
         """The path from the root is another, or is whole now: children are told."""
         tree.ready = ready
+        tree.checked = -1
         if ready:
             tree.served = True
             self._ready(topic)
@@ -318,8 +321,11 @@ class Trees:
 
     def tick(self, now: int) -> None:
         """Ask again where nobody has answered; see whether the roots are still the roots."""
+        turn = self._ring.turns
         for topic, tree in list(self.trees.items()):
-            self._join(topic, tree, now)
+            if not tree.ready or tree.checked != turn:
+                tree.checked = turn
+                self._join(topic, tree, now)
 
     # Several roots, because some sites cannot reach each other.
 
