@@ -55,16 +55,27 @@ def test_a_mesh_to_try_things_out(
     assert clusters[1]["coordinators"] == ["n1", "n3"]
 
     url = f"mesh://{mesh[4]['address']}?key={folder}/key"
-    listening = subprocess.Popen(
-        command("sub", url, "news", "--count", "3", "--json"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert listening.stderr is not None
-    assert b"listening" in listening.stderr.readline()
-    assert ask("pub", url, "news", "a", "b", "c")["published"] == 3
-    out, _ = listening.communicate(timeout=_PATIENCE_S)
-    assert [event["payload"] for event in json.loads(out)["events"]] == ["a", "b", "c"]
+    listening = [
+        subprocess.Popen(
+            command("sub", url, "news", "--count", "3", *form),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for form in (["--json"], [])
+    ]
+    for one in listening:
+        assert one.stderr is not None
+        assert b"listening" in one.stderr.readline()
+    assert ask("pub", url, "news", "a", "[red]b", "c" * 300)["published"] == 3
+    as_json, as_text = (one.communicate(timeout=_PATIENCE_S)[0] for one in listening)
+    events = json.loads(as_json)["events"]
+    assert [event["payload"] for event in events] == ["a", "[red]b", "c" * 300]
+    assert as_json.count(b"\n") == 5  # an event a line
+    assert as_text.decode().splitlines() == [
+        "news  a  (in_order)",
+        "news  [red]b  (in_order)",
+        f"news  {'c' * 300}  (in_order)",
+    ]
 
     seen = ask("mesh", "kill", "n0", "--folder", folder, "--seconds", "5")
     assert seen["lost"] == seen["duplicates"] == 0 and seen["published"] > 50

@@ -6,6 +6,8 @@ import argparse
 import asyncio
 from typing import Any
 
+from rich.text import Text
+
 import unisono
 from unisono.cli.ui import Ui
 from unisono.core.events import Delivery
@@ -31,7 +33,6 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
 
 async def _listen(args: argparse.Namespace, ui: Ui) -> int:
     stop = told_to_stop()
-    events: list[dict[str, Any]] = []
     async with unisono.connect(
         args.url,
         order=args.order,
@@ -43,6 +44,7 @@ async def _listen(args: argparse.Namespace, ui: Ui) -> int:
         ui.remark(f"listening to {', '.join(args.topics)}; stop with Ctrl-C")
         stopping = asyncio.ensure_future(stop.wait())
         heard = 0
+        ui.begin_list("events")
         while args.count is None or heard < args.count:
             coming = asyncio.ensure_future(bus.notify())
             await asyncio.wait((coming, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -51,12 +53,10 @@ async def _listen(args: argparse.Namespace, ui: Ui) -> int:
                 break
             heard += 1
             delivery = coming.result()
-            if ui.as_json:
-                events.append(_row(delivery))
-            else:
-                ui.show(f"{delivery.topic}  {_text(delivery)}  ({delivery.status.value})")
+            ui.emit_item(_row(delivery))
+            ui.show(Text(f"{delivery.topic}  {_text(delivery)}  ({delivery.status.value})"))
         stopping.cancel()
-        ui.emit({"events": events, "troubles": bus.troubles})
+        ui.end_list({"troubles": bus.troubles})
     return 0
 
 
