@@ -9,9 +9,21 @@ from random import Random
 import pytest
 
 from unisono.core.effects import Arrive, Done
-from unisono.ens.scribe.messages import Cast, Fetched, Interest, Item, Member, Ready, View, Views
+from unisono.ens.scribe.messages import (
+    Cast,
+    Contact,
+    Fetched,
+    Interest,
+    Item,
+    Member,
+    Ready,
+    View,
+    Views,
+)
 from unisono.ens.scribe.node import Mesh
 from unisono.ens.scribe.options import Shape
+from unisono.ens.scribe.scouts import Scouts
+from unisono.ens.scribe.site import Site
 from unisono.ens.scribe.trees import Trees
 from unisono.sim.mesh import Flat, MeshWorld
 
@@ -90,6 +102,59 @@ def test_events_pass_from_neighbour_to_neighbour(seed: int) -> None:
 def test_roots_on_their_own_would_miss_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trees, "unite", lambda trees, turn: None)
     assert any(list(a_row(seed).missed(5)) for seed in range(6))
+
+
+def behind_a_cut(seed: int, domain: str) -> Domains:
+    """The coordinators of a domain reach no other domain, its third process does."""
+    mesh = Domains(seed, Shape(trees=2, backups=0, keep_us=60_000_000), domains=4)
+    coordinators = [a for a, of in mesh.of.items() if of == domain and mesh.world.nodes[a].sites]
+    assert len(coordinators) == 2
+    for address, of in mesh.of.items():
+        if of != domain:
+            mesh.net.cut.update(frozenset((address, other)) for other in coordinators)
+    return mesh
+
+
+@pytest.mark.parametrize("domain", ["d0", "d1"])  # the publisher's, and another
+@pytest.mark.parametrize("seed", range(4))
+def test_who_reaches_the_others_becomes_coordinator(seed: int, domain: str) -> None:
+    """And what was published meanwhile comes."""
+    mesh = behind_a_cut(seed, domain)
+    assert not list(mesh.missed(40))
+    active = {a for a, of in mesh.of.items() if of == domain and mesh.world.nodes[a].sites}
+    assert f"{domain}-2" in active
+    view = mesh.world.nodes[f"{domain}-2"].cluster.view
+    assert view is not None and len(view.members) == 3
+    settled = mesh.world.sent["Yield"]
+    mesh.beats(200)
+    assert mesh.world.sent["Yield"] - settled <= 1, "places are not passed to and fro"
+
+
+def test_coordinators_that_stay_would_miss_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scouts, "best", lambda scouts, now: None)
+    assert list(behind_a_cut(0, "d1").missed(5))
+
+
+def test_two_that_take_each_other_for_the_parent_part_again() -> None:
+    mesh = Domains(1, Shape(trees=1, backups=0))
+    below = [
+        site
+        for node in mesh.world.nodes.values()
+        for site in node.sites.values()
+        if site.trees[TOPIC].parent is not None
+    ]
+    one, other = below[:2]
+    for child, parent in ((one, other), (other, one)):
+        tree = child.trees[TOPIC]
+        tree.parent, tree.path, tree.ready = other_contact(parent), (parent.site,), False
+        tree.children.clear()
+    mesh.beats(20)
+    assert all(site.trees[TOPIC].ready for site in below)
+    assert not list(mesh.missed(5))
+
+
+def other_contact(site: Site) -> Contact:
+    return site._process.contact(site.slot)
 
 
 def test_by_the_papers_rule_a_tree_is_fed_from_its_root_alone() -> None:

@@ -164,6 +164,16 @@ class Cluster:
             rest = (m for m in view.members if m.name not in (name, self.me.name))
             self._announce((self.me, *rest), now)
 
+    def swap(self, slot: int, name: str, to: str, now: int) -> None:
+        """A coordinator gives its place to another candidate, who reaches more of the others."""
+        new = next((m for m in self.candidates if m.name == to), None)
+        if self.view is None or not self.leads or new is None or not self.lives(to, now):
+            return
+        old = self.active(slot)
+        if old.name == name and new not in self.actives:
+            places = {old: new, new: old}
+            self._announce(tuple(places.get(m, m) for m in self.view.members), now)
+
     def _announce(self, members: tuple[Member, ...], now: int) -> None:
         assert self.view is not None
         before = self.view.members

@@ -146,6 +146,32 @@ class Leave(Message, frozen=True):
     name: str
 
 
+class Scout(Message, frozen=True):
+    """From a coordinator to a member: whom of these do you reach? Without any, to them: do I reach
+    you?"""
+
+    slot: Slot
+    by: str  # the coordinator's address
+    contacts: tuple[Contact, ...] = ()
+
+
+class Reach(Message, frozen=True):
+    """You do, says a site; its name, says the member to its coordinator."""
+
+    slot: Slot
+    by: str
+    site: str
+    name: str = ""  # of the member
+
+
+class Yield(Message, frozen=True):
+    """From a coordinator to the leader: give my place to this member, and me its."""
+
+    slot: Slot
+    name: str
+    to: str
+
+
 class Interest(Message, frozen=True):
     """What a member subscribes to, all of it; or what has changed since a version."""
 
@@ -378,6 +404,7 @@ class Have(Message, frozen=True):
     slot: Slot
     me: Contact
     numbers: tuple[Numbers, ...]
+    late: bool = True  # you should have sent them; False: you are my parent only now
 
 
 class Fetch(Message, frozen=True):

@@ -21,6 +21,7 @@ from unisono.ens.scribe.interest import Subscriptions, Wishes
 from unisono.ens.scribe.messages import Contact, Item, Member, Message, View, born
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.recent import Recent
+from unisono.ens.scribe.scouts import MEMBERS
 from unisono.ens.scribe.site import AT_SITE, Site
 from unisono.ens.scribe.survey import Surveys
 
@@ -130,6 +131,7 @@ class Mesh:
         for site in list(self.sites.values()):
             site.tick(now)
         self._decide()
+        self._scout()
         self._ask_for_missing()
         self.recent.tidy(now)
         assert cluster.view is not None
@@ -441,6 +443,40 @@ class Mesh:
         for take in self._surveys.decide(self.shape.trees, self.now, 2 * self.shape.beat_us):
             self.tell(self.cluster.active(take.slot).address, take)
 
+    # Who reaches the other clusters.
+
+    def _scout(self) -> None:
+        if self.shape.recover != "all":
+            return
+        actives = self.cluster.actives
+        members = [member for member in self.cluster.candidates if member not in actives]
+        for slot, site in self.sites.items():
+            contacts = site.scouts.where(site.ring, self._contacts.values(), self.now)
+            if contacts and members:
+                scout = m.Scout(slot, self.address, contacts)
+                self._knock(self.address, scout)
+                for member in self._rng.sample(members, min(MEMBERS, len(members))):
+                    self.tell(member.address, scout)
+            better = site.scouts.best(self.now)
+            if better is not None:
+                self.tell(self.cluster.leader.address, m.Yield(slot, self.name, better))
+
+    def _knock(self, sender: str, scout: m.Scout) -> None:
+        for contact in scout.contacts:
+            for address in contact.addresses:
+                if address != self.address:
+                    self.tell(address, m.Scout(scout.slot, scout.by))
+        if not scout.contacts and scout.slot in self.sites:
+            self.tell(sender, m.Reach(scout.slot, scout.by, self.sites[scout.slot].site))
+
+    def _reach(self, reach: m.Reach) -> None:
+        site = self.sites.get(reach.slot)
+        if reach.by == self.address:
+            if site is not None:
+                site.scouts.reach(reach)
+        elif not reach.name:
+            self.tell(reach.by, msgspec.structs.replace(reach, name=self.name))
+
     # Messages.
 
     def _handle(self, sender: str, message: Message) -> None:
@@ -512,6 +548,9 @@ _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.Election: lambda mesh, sender, vote: mesh.cluster.election(vote, sender, mesh.now),
     m.Wait: lambda mesh, sender, wait: mesh.cluster.wait(wait, mesh.now),
     m.Leave: lambda mesh, sender, leave: mesh.cluster.left(leave.name, mesh.now),
+    m.Scout: lambda mesh, sender, scout: mesh._knock(sender, scout),
+    m.Reach: lambda mesh, sender, reach: mesh._reach(reach),
+    m.Yield: lambda mesh, sender, y: mesh.cluster.swap(y.slot, y.name, y.to, mesh.now),
     m.Interest: lambda mesh, sender, interest: mesh._interest(sender, interest),
     m.AskInterest: lambda mesh, sender, ask: mesh.tell(sender, mesh._subscriptions.all),
     m.Ready: lambda mesh, sender, ready: mesh._is_ready(ready),

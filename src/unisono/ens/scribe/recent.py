@@ -100,6 +100,17 @@ class Recent:
                 found.append((topic, source, stream.high))
         return found
 
+    def kept(self, topic: str) -> list[Numbers]:
+        """The numbers of this topic that can be had here, the latest of each source."""
+        found: list[Numbers] = []
+        for (of, source), stream in self._streams.items():
+            if of == topic:
+                latest = range(max(1, stream.high - GAP + 1), stream.high + 1)
+                numbers = tuple(n for n in latest if (topic, source, n) in self._items)
+                if numbers:
+                    found.append((topic, source, numbers))
+        return found
+
     def told(self, topic: str, source: str, number: int, now: int) -> None:
         """Somebody has heard this one. Only news keeps a stream from growing old: else those who
         tell each other of it would never stop, nor cease to ask for what nobody has."""

@@ -20,6 +20,7 @@ from unisono.ens.scribe.messages import Contact, Item, Message, Numbers
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.pastry import Ring, Seen
 from unisono.ens.scribe.recent import Recent
+from unisono.ens.scribe.scouts import Scouts
 from unisono.ens.scribe.trees import LONGEST, Tree, Trees
 
 UNDER_WAY = 1 << 14  # events that the root has not confirmed: the oldest is not sent again
@@ -100,6 +101,7 @@ class Site:
         self._to_check: deque[tuple[int, Item]] = deque()
         self._fed = Recent(shape.keep_us)  # what this tree has brought, unless all trees feed it
         self._surveys: dict[str, _Survey] = {}  # by topic
+        self.scouts = Scouts(shape)
         self._ticks = 0
 
     # Sending.
@@ -308,6 +310,9 @@ class Site:
 
     def _gone(self, site: str) -> None:
         self._watched.pop(site, None)
+        known = self.ring.known.get(site)
+        if known is not None:
+            self.scouts.lost(known.contact)
         self.ring.forget(site)
         for topic in [t for t, root in self._roots.items() if root.site == site]:
             del self._roots[topic]
@@ -467,7 +472,7 @@ class Site:
                 missed.append((topic, source, lacking))
         if missed:
             self._process.tell(have.me.addresses[0], m.Fetch(tuple(missed)))
-            for topic in {topic for topic, _, _ in missed}:
+            for topic in {topic for topic, _, _ in missed} if have.late else ():
                 self.trees.again(topic, now)
 
     def whom_to_ask(self, topic: str) -> Contact | None:
@@ -485,11 +490,17 @@ class Site:
         if tree is None or tree.parent is None or tree.parent.site != adopt.parent.site:
             return
         self._watched.setdefault(adopt.parent.site, Watched(adopt.parent, now))
-        if self._shape.diverse and adopt.topic in self.trees.adopted:
+        new = adopt.topic in self.trees.adopted
+        self.trees.adopted.clear()
+        if new and self._shape.recover == "all":
+            kept = tuple(self._process.recent.kept(adopt.topic))
+            if kept:  # perhaps we were apart: it may lack them, and those above it
+                me = self._process.contact(self.slot)
+                self.tell(adopt.parent, m.Have(self.slot, me, kept, late=False))
+        if new and self._shape.diverse:
             first_us = _MEASURE_BEATS[0] * self._shape.beat_us
             survey = self._surveys[adopt.topic] = _Survey((adopt.parent, *others), first_us)
             self._ask_offers(adopt.topic, survey)
-        self.trees.adopted.clear()
 
     def probe(self, probe: m.Probe, now: int) -> None:
         """Would we take this child, and over which devices?"""
@@ -550,7 +561,7 @@ AT_SITE: dict[type[Message], Callable[[Site, Any, int], None]] = {
     m.AskKnown: Site.ask_known,
     m.Graft: lambda site, graft, now: site.at(now).trees.graft(graft, now),
     m.Adopt: Site.adopt,
-    m.Refuse: lambda site, refuse, now: site.at(now).trees.refuse(refuse),
+    m.Refuse: lambda site, refuse, now: site.at(now).trees.refuse(refuse, now),
     m.Prune: lambda site, prune, now: site.at(now).trees.prune(prune.topic, prune.site),
     m.Path: lambda site, path, now: site.at(now).trees.path(path, now),
     m.AskTopics: lambda site, ask, now: site.at(now).topics(ask),

@@ -233,10 +233,15 @@ class Trees:
             self._changed(topic, tree, adopt.ready)
         return [contact for contact in adopt.others if contact.site != self._ring.site]
 
-    def refuse(self, refuse: Refuse) -> None:
+    def refuse(self, refuse: Refuse, now: int) -> None:
+        """It does not take us; if we took it for our parent, it is none."""
         tree = self.trees.get(refuse.topic)
-        if tree is not None and tree.switching == refuse.site:
+        if tree is None:
+            return
+        if tree.switching == refuse.site:
             tree.switching = None
+        elif tree.parent is not None and tree.parent.site == refuse.site:
+            self._lose_parent(refuse.topic, tree, now)
 
     def switch(self, topic: str, parent: Contact) -> None:
         """Ask to hang below another one; the old parent is left when it agrees."""

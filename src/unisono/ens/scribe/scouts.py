@@ -1,0 +1,76 @@
+"""Does another member of the cluster reach more of the other clusters than its coordinator does?
+
+Only coordinators speak with other clusters, and some cuts leave a way to these from some members
+alone. So a coordinator that hears a site no more asks members to knock at it, and at some that are
+heard here, and knocks itself. Who gets more answers than the coordinator takes its place.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from unisono.ens.scribe.messages import Contact, Reach
+from unisono.ens.scribe.options import Shape
+from unisono.ens.scribe.pastry import Ring
+
+MEMBERS = 8  # that are asked at a time
+_SITES = 8  # that they knock at, of those heard and of those lost
+_LOST = 64  # sites that are remembered
+_TRIES = 16  # then a site is taken for gone
+
+
+class Scouts:
+    """Of one slot, at its coordinator."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._lost: OrderedDict[str, tuple[Contact, int]] = OrderedDict()  # and times asked for
+        self._answers: dict[str, set[str]] = {}  # name of a member, "" for us -> sites
+        self._since_us: int | None = None
+        self._next_us = 0
+
+    def lost(self, contact: Contact) -> None:
+        """It has been silent for too long."""
+        self._lost[contact.site] = (contact, 0)
+        if len(self._lost) > _LOST:
+            self._lost.popitem(last=False)
+
+    def where(self, ring: Ring, others: Iterable[Contact], now: int) -> tuple[Contact, ...]:
+        """At whom members are to knock now. `others`: whom this process has heard of."""
+        if now < self._next_us:
+            return ()
+        for site in [site for site in self._lost if site in ring.known]:
+            del self._lost[site]
+        if not ring.known:
+            for contact in others:
+                if contact.site != ring.site and contact.site not in self._lost:
+                    self.lost(contact)
+        missing = [contact for contact, _ in self._lost.values()][:_SITES]
+        if not missing:
+            return ()
+        for contact in missing:
+            _, tries = self._lost.pop(contact.site)
+            if tries + 1 < _TRIES:
+                self._lost[contact.site] = (contact, tries + 1)  # the last in the row
+        heard = ring.leaves[:_SITES]
+        self._answers = {"": set()}
+        self._since_us = now
+        self._next_us = now + 4 * self._shape.silence * self._shape.beat_us
+        return (*heard, *missing)
+
+    def reach(self, reach: Reach) -> None:
+        """A member was answered, or we were."""
+        if self._since_us is not None:
+            self._answers.setdefault(reach.name, set()).add(reach.site)
+            if not reach.name:
+                self._lost.pop(reach.site, None)
+
+    def best(self, now: int) -> str | None:
+        """The member to take our place, when they had time, if there is one."""
+        if self._since_us is None or now - self._since_us < 2 * self._shape.beat_us:
+            return None
+        self._since_us = None
+        counts = {name: len(sites) for name, sites in self._answers.items()}
+        name = max(counts, key=lambda name: (counts[name], name))
+        return name if counts[name] > counts[""] else None
