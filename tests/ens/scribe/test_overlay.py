@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from support.overlay import Story, clusters_wrong, rings_wrong, sites, trees_wrong, wrong
 
@@ -39,6 +43,29 @@ def test_after_any_story_all_is_in_order_again(seeds: range) -> None:
             f"seed {seed}: {next(wrong(story.world, story.shape, story.keys))}"
         )
         assert not story.got or max(story.got.values()) == 1, f"seed {seed}: a duplicate"
+
+
+_TOLD = """
+from support.overlay import Story
+from unisono.ens.scribe.options import Shape
+story = Story(7, Shape(), loss=0.1)
+story.disturb(30, 6)
+print(sorted(story.world.sent.items()), sorted(story.got.items()))
+"""
+
+
+def test_a_story_is_the_same_in_every_process() -> None:
+    """Though Python goes through sets in another order each time."""
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", _TOLD],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("seed", [1128, 1152, 1356])

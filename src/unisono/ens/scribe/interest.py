@@ -109,7 +109,7 @@ class Wishes:
     def __init__(
         self, sites: Mapping[int, Site], say_ready: Callable[[str, int, int], None]
     ) -> None:
-        self.wanting: dict[str, set[str]] = {}  # topic -> names
+        self.wanting: dict[str, dict[str, None]] = {}  # topic -> names
         self._sites = sites
         self._say_ready = say_ready
         self._known: dict[str, tuple[int, set[str]]] = {}  # name -> version, topics
@@ -156,17 +156,17 @@ class Wishes:
         self._unready = {at: v for at, v in self._unready.items() if at[0] in self._known}
 
     def _want(self, name: str, topics: set[str], now: int) -> None:
-        for topic in topics:
+        for topic in sorted(topics):
             self._known[name][1].add(topic)
-            self.wanting.setdefault(topic, set()).add(name)
+            self.wanting.setdefault(topic, {})[name] = None
             for site in self._sites.values():
                 site.trees.want(topic, now)
 
     def _unwant(self, name: str, topics: set[str]) -> None:
-        for topic in topics:
+        for topic in sorted(topics):
             self._known[name][1].discard(topic)
             names = self.wanting[topic]
-            names.discard(name)
+            del names[name]
             if not names:
                 del self.wanting[topic]
                 for site in self._sites.values():

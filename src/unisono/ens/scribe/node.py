@@ -408,7 +408,7 @@ class Mesh:
             wanting = self._wishes.wanting.get(item.topic)
             if wanting:
                 cast = m.Cast(next(iter(self.sites)), item)
-                partners = {member.name for member in self.cluster.actives}
+                partners = {member.name: None for member in self.cluster.actives}
                 for name in wanting | partners:
                     if name not in (self.name, item.source):
                         member = self.cluster.member(name)

@@ -472,8 +472,9 @@ class Site:
                 missed.append((topic, source, lacking))
         if missed:
             self._process.tell(have.me.addresses[0], m.Fetch(tuple(missed)))
-            for topic in {topic for topic, _, _ in missed} if have.late else ():
-                self.trees.again(topic, now)
+            if have.late:
+                for topic in dict.fromkeys(topic for topic, _, _ in missed):
+                    self.trees.again(topic, now)
 
     def whom_to_ask(self, topic: str) -> Contact | None:
         """The parent in this tree."""
