@@ -49,8 +49,17 @@ _TOLD = """
 from support.overlay import Story
 from unisono.ens.scribe.options import Shape
 story = Story(7, Shape(), loss=0.1)
-story.disturb(30, 6)
-print(sorted(story.world.sent.items()), sorted(story.got.items()))
+world = story.world
+for number in range(12):
+    story.join(f"d{number % 2}")
+for address in world.nodes:
+    for topic in ("a", "b", "c"):
+        world.subscribe(address, topic)
+world.run(world.now + 20_000_000)
+for number in range(20):
+    story.publish(next(iter(world.nodes)), "a")
+story.disturb(10, 2)
+print(sorted(world.sent.items()), sorted(story.got.items()))
 """
 
 
