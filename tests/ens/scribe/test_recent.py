@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unisono.ens.scribe import recent as recent_module
 from unisono.ens.scribe.messages import Item
 from unisono.ens.scribe.recent import Recent
 
@@ -73,3 +75,19 @@ def test_what_is_told_last_is_named_first() -> None:
     recent.add(item(1, "new"), KEEP)
     recent.told("t", "old", 2, 2 * KEEP)
     assert recent.heads({"t"}, 2 * KEEP) == [("t", "old", 2), ("t", "new", 1)]
+
+
+def test_what_can_be_had_of_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_module, "STREAMS", 2)
+    recent = Recent(KEEP)
+    for number in (1, 2, 4):
+        recent.add(item(number), 0)
+    recent.add(item(7, "other"), KEEP)
+    recent.told("t", "s", 9, 0)  # not here
+    assert recent.kept("t") == [("t", "s", (1, 2, 4)), ("t", "other", (7,))]
+    recent.tidy(KEEP + 1)
+    assert recent.kept("t") == [("t", "other", (7,))]
+    assert recent.kept("u") == []
+    for source in ("x", "y"):  # the oldest streams are forgotten
+        recent.add(item(1, source), KEEP)
+    assert recent.kept("t") == [("t", "x", (1,)), ("t", "y", (1,))]

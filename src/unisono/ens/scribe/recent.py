@@ -42,6 +42,7 @@ class Recent:
     def __init__(self, keep_us: int) -> None:
         self._keep_us = keep_us
         self._streams: OrderedDict[Key, _Stream] = OrderedDict()
+        self._sources: dict[str, dict[str, None]] = {}  # of these streams, by topic
         self._items: dict[tuple[str, str, int], Item] = {}
         self._order: deque[tuple[int, Item]] = deque()
         self._bytes = 0
@@ -72,8 +73,12 @@ class Recent:
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = _Stream(number)
+            self._sources.setdefault(key[0], {})[key[1]] = None
             if len(self._streams) > STREAMS:
-                self._streams.popitem(last=False)
+                (topic, source), _ = self._streams.popitem(last=False)
+                del self._sources[topic][source]
+                if not self._sources[topic]:
+                    del self._sources[topic]
         return stream
 
     def heard(self, topic: str, source: str, number: int) -> bool:
@@ -103,12 +108,12 @@ class Recent:
     def kept(self, topic: str) -> list[Numbers]:
         """The numbers of this topic that can be had here, the latest of each source."""
         found: list[Numbers] = []
-        for (of, source), stream in self._streams.items():
-            if of == topic:
-                latest = range(max(1, stream.high - GAP + 1), stream.high + 1)
-                numbers = tuple(n for n in latest if (topic, source, n) in self._items)
-                if numbers:
-                    found.append((topic, source, numbers))
+        for source in self._sources.get(topic, ()):
+            high = self._streams[topic, source].high
+            latest = range(max(1, high - GAP + 1), high + 1)
+            numbers = tuple(n for n in latest if (topic, source, n) in self._items)
+            if numbers:
+                found.append((topic, source, numbers))
         return found
 
     def told(self, topic: str, source: str, number: int, now: int) -> None:
