@@ -53,11 +53,12 @@ def test_what_is_no_address_has_no_way_and_is_not_measured_again() -> None:
 def test_ways_are_measured_once_and_known_after() -> None:
     async def scene() -> None:
         ways = Ways()
-        assert ways.to("127.0.0.1:9") == frozenset()
-        ways.look_at(["127.0.0.1:9", "127.0.0.2:9"])
+        assert ways.to("127.0.0.1:9") is None
+        ways.look_at(["127.0.0.2:9"])  # and at what was asked for
         tasks = list(ways._measuring.values())
         assert len(tasks) == 2
         await asyncio.gather(*tasks)
+        assert ways.to("127.0.0.1:9") == ways.to("127.0.0.2:9") == frozenset()
         ways.look_at(["127.0.0.1:9"])
         assert not ways._measuring
         await ways.close()
