@@ -119,7 +119,7 @@ def test_flush_says_so_if_no_coordinator_may_have_it(key: Path) -> None:
         await service.flush()
         await service.publish("t", b"2")
         node.service.endpoint.drop(service.endpoint.address)  # with what is on its way
-        await until(lambda: not service._since)
+        await until(lambda: not service._handed.ranges)
         with pytest.raises(ConnectionError, match="no coordinator"):
             await service.flush()
         await service.flush()  # it was said

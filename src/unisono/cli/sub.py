@@ -56,7 +56,7 @@ async def _listen(args: argparse.Namespace, ui: Ui) -> int:
             ui.emit_item(_row(delivery))
             ui.show(Text(f"{delivery.topic}  {_text(delivery)}  ({delivery.status.value})"))
         stopping.cancel()
-        ui.end_list({"troubles": bus.troubles})
+        ui.emit({"troubles": bus.troubles})
     return 0
 
 

@@ -18,25 +18,25 @@ class Ui:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self._first = True
+        self._listing: str | None = None  # what comes before the next item
         self.out = Console()
         self.err = Console(stderr=True)
 
     def emit(self, result: dict[str, Any]) -> None:
         """Print the JSON object of this command; does nothing without `--json`."""
-        self._write(json.dumps(result, sort_keys=False) + "\n")
+        begun, self._listing = self._listing, None
+        self._write(("\n], " if begun else "{") + json.dumps(result)[1:] + "\n")
 
     def begin_list(self, name: str) -> None:
-        """Of an object that is printed as it comes: its list is first, an item a line."""
+        """Of an object that is printed as it comes: its list is first, an item a line; `emit` has
+        the rest."""
         self._write(f'{{"{name}": [')
-        self._first = True
+        self._listing = "\n"
 
     def emit_item(self, item: dict[str, Any]) -> None:
-        self._write(("\n" if self._first else ",\n") + json.dumps(item))
-        self._first = False
-
-    def end_list(self, rest: dict[str, Any]) -> None:
-        self._write("\n], " + json.dumps(rest)[1:] + "\n")
+        assert self._listing is not None
+        self._write(self._listing + json.dumps(item))
+        self._listing = ",\n"
 
     def _write(self, text: str) -> None:
         if self.as_json:

@@ -29,6 +29,7 @@ from unisono.ens.scribe.options import Shape
 from unisono.errors import BadInput, BusClosed, EnvironmentLacks
 from unisono.net.clock import Clock
 from unisono.net.datagrams import parse, text
+from unisono.net.handed import Handed
 from unisono.net.keys import Key
 from unisono.net.udp import BULK, URGENT, Endpoint
 from unisono.net.ways import Ways
@@ -104,10 +105,8 @@ class MeshService:
         self._tickets: dict[str, asyncio.Future[None]] = {}
         self._ways = Ways()
         self._crowded: dict[str, None] = {}  # peers that take no more for now
-        self._published = 0
-        self._confirmed = 0  # a coordinator has what was published up to here, or it was said
-        self._since: dict[str, int] = {}  # address -> it was sent everything from here on
-        self._refused: set[str] = set()  # addresses that could not be sent something
+        self._handed = Handed()
+        self._refused: set[str] = set()  # addresses that could not be sent something just now
         self._resting: dict[str, asyncio.Task[None]] = {}
         self._now = Clock()
         self._last: tuple[Message, bytes] | None = None
@@ -209,7 +208,7 @@ class MeshService:
             self._resting[sender] = asyncio.create_task(self._rest(sender, [*self._crowded]))
 
     def _on_gone(self, peer: str) -> None:
-        self._since.pop(peer, None)
+        self._handed.gone(peer)
 
     async def _rest(self, sender: str, crowded: Iterable[str]) -> None:
         """Take no more events from there until those for whom they are can take them."""
@@ -225,6 +224,7 @@ class MeshService:
             self.endpoint.resume(sender)
 
     def _carry(self, effects: Iterable[Effect]) -> None:
+        self._refused.clear()
         for effect in effects:
             if isinstance(effect, Tell):
                 self._send(effect.to, effect.message)
@@ -270,33 +270,40 @@ class MeshService:
         if self._closed:
             raise BusClosed("the mesh is closed")
         self._crowded.clear()
-        self._refused.clear()
         sent_to = {member.address for member in self.mesh.cluster.actives}
         self._carry(self.mesh.publish(topic, frame, self._now()))
-        self._published += 1
-        sent_to -= self._refused
-        self._since = {to: self._since.get(to, self._published) for to in sent_to}
+        self._handed.publish(sent_to - self._refused)
         for peer in [*self._crowded]:
             await self.endpoint.room(peer)
 
     async def flush(self) -> None:
-        """Until one coordinator has all that was published since the last time."""
-        upto = self._published
-        have = [to for to, since in self._since.items() if since <= self._confirmed + 1]
-        if self._confirmed < upto and not await self._any_has(have):
-            self._confirmed = max(self._confirmed, upto)  # it is said once
+        """Until coordinators have all that was published since the last time."""
+        upto = self._handed.published
+        taken = upto == self._handed.confirmed or await self._taken(upto)
+        self._handed.confirm(upto)  # if it was not, that is said once
+        if not taken:
+            await asyncio.sleep(_PAUSE_S)  # whoever tries again at once would stop all else
             raise ConnectionError("no coordinator of the cluster has all that was published")
-        self._confirmed = max(self._confirmed, upto)
 
-    async def _any_has(self, addresses: list[str]) -> bool:
-        if self.mesh.address in addresses:
-            await asyncio.sleep(0)  # it coordinates itself
+    async def _taken(self, upto: int) -> bool:
+        handed = self._handed
+        asked = dict(handed.ranges)
+        have = {to: r for to, r in asked.items() if to == self.mesh.address}
+        if handed.covered(have, upto):
+            await asyncio.sleep(0)
             return True
-        waiting = [asyncio.ensure_future(self.endpoint.flushed(to)) for to in addresses]
+
+        async def flushed(to: str) -> str | None:
+            return to if await self.endpoint.flushed(to) and handed.has(to, asked[to]) else None
+
+        waiting = [asyncio.ensure_future(flushed(to)) for to in asked if to not in have]
         try:
             for done in asyncio.as_completed(waiting):
-                if await done:
-                    return True
+                to = await done
+                if to is not None:
+                    have[to] = asked[to]
+                    if handed.covered(have, upto):
+                        return True
             return False
         finally:
             for each in waiting:

@@ -47,7 +47,7 @@ class StreamOptions(_Options, frozen=True):
     partitions: Annotated[int, Meta(ge=1, le=10_000)] = 8  # of a micro-batch, at most
     reader: str = "spark"  # the name under which the journal keeps what is not done yet
     keep_gb: Annotated[float, Meta(gt=0)] = 10.0
-    linger_s: Annotated[float, Meta(gt=0)] = 600.0
+    linger_s: Annotated[float, Meta(ge=1)] = 600.0
 
     @property
     def first(self) -> int | Literal["earliest", "latest"]:

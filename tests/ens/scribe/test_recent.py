@@ -84,10 +84,21 @@ def test_what_can_be_had_of_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
         recent.add(item(number), 0)
     recent.add(item(7, "other"), KEEP)
     recent.told("t", "s", 9, 0)  # not here
-    assert recent.kept("t") == [("t", "s", (1, 2, 4)), ("t", "other", (7,))]
+    assert recent.kept("t", 0) == [("t", "s", (1, 2, 4)), ("t", "other", (7,))]
+    assert recent.kept("t", 1) == [("t", "other", (7,))]
     recent.tidy(KEEP + 1)
-    assert recent.kept("t") == [("t", "other", (7,))]
-    assert recent.kept("u") == []
+    assert recent.kept("t", 0) == [("t", "other", (7,))]
+    assert recent.kept("u", 0) == []
     for source in ("x", "y"):  # the oldest streams are forgotten
         recent.add(item(1, source), KEEP)
-    assert recent.kept("t") == [("t", "x", (1,)), ("t", "y", (1,))]
+    assert recent.kept("t", 0) == [("t", "x", (1,)), ("t", "y", (1,))]
+
+
+def test_a_new_subscription_hides_nothing_that_is_missing() -> None:
+    recent = Recent(KEEP)
+    recent.add(item(1), 5 * KEEP)
+    recent.told("t", "s", 3, 5 * KEEP)
+    recent.begin([("u", "other", 7)])
+    recent.missing(4 * KEEP)
+    assert recent.missing(4 * KEEP) == [("t", "s", (2, 3))]
+    assert recent.heads({"t"}, 5 * KEEP) == [("t", "s", 3)]

@@ -21,25 +21,30 @@ from unisono.ens.scribe.messages import (
     Views,
 )
 from unisono.ens.scribe.node import Mesh
-from unisono.ens.scribe.options import Shape
+from unisono.ens.scribe.options import Recover, Shape
 from unisono.ens.scribe.scouts import Scouts
 from unisono.ens.scribe.site import Site
-from unisono.ens.scribe.trees import Trees
+from unisono.ens.scribe.trees import Tree, Trees
 from unisono.sim.mesh import Flat, MeshWorld
 
 TOPIC = "t"
 
 
 class Domains:
-    """Some domains of three processes each; all but the first process subscribe."""
+    """Some domains of three processes each; all but the first process subscribe, or all but the
+    first domain."""
 
-    def __init__(self, seed: int, shape: Shape, domains: int = 6) -> None:
+    def __init__(
+        self, seed: int, shape: Shape, domains: int = 6, publisher_apart: bool = False
+    ) -> None:
         self.rng = Random(seed)
         self.net = Flat(seed)
         self.got: Counter[tuple[str, bytes]] = Counter()
         self.world = MeshWorld(self.net, shape, seed, self._arrive, coded=True)
         self.of = {f"d{d}-{n}": f"d{d}" for n in range(3) for d in range(domains)}
         self.publisher, *self.subscribers = self.of
+        if publisher_apart:
+            self.subscribers = [a for a in self.subscribers if self.of[a] != "d0"]
         self._beat_us = shape.beat_us
         for address, domain in self.of.items():
             self.world.start(address, domain, () if address == self.publisher else ("d0-0",))
@@ -104,9 +109,10 @@ def test_roots_on_their_own_would_miss_events(monkeypatch: pytest.MonkeyPatch) -
     assert any(list(a_row(seed).missed(5)) for seed in range(6))
 
 
-def behind_a_cut(seed: int, domain: str) -> Domains:
+def behind_a_cut(seed: int, domain: str, publisher_apart: bool = False) -> Domains:
     """The coordinators of a domain reach no other domain, its third process does."""
-    mesh = Domains(seed, Shape(trees=2, backups=0, keep_us=60_000_000), domains=4)
+    shape = Shape(trees=2, backups=0, keep_us=60_000_000)
+    mesh = Domains(seed, shape, domains=4, publisher_apart=publisher_apart)
     coordinators = [a for a, of in mesh.of.items() if of == domain and mesh.world.nodes[a].sites]
     assert len(coordinators) == 2
     for address, of in mesh.of.items():
@@ -128,6 +134,61 @@ def test_who_reaches_the_others_becomes_coordinator(seed: int, domain: str) -> N
     settled = mesh.world.sent["Yield"]
     mesh.beats(200)
     assert mesh.world.sent["Yield"] - settled <= 1, "places are not passed to and fro"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cluster_that_only_publishes_loses_nothing_either(seed: int) -> None:
+    """Neither when its coordinators give up their places, nor when it is cut off for a while."""
+    mesh = behind_a_cut(seed, "d0", publisher_apart=True)
+    assert not list(mesh.missed(40))
+    mesh = Domains(seed, Shape(trees=2, backups=0), domains=4, publisher_apart=True)
+    for other in ("d1", "d2", "d3"):
+        mesh.cut("d0", other)
+        mesh.cut(other, "d0")
+    for number in range(30):
+        mesh.world.publish(mesh.publisher, TOPIC, b"cut %d" % number)
+        mesh.beats(1)
+    mesh.net.cut.clear()
+    assert not list(mesh.missed(5))
+    for address in mesh.subscribers:
+        assert [mesh.got[address, b"cut %d" % number] for number in range(30)] == [1] * 30
+
+
+def test_a_new_root_is_not_told_what_was_before() -> None:
+    """Whoever was the root is its child now, and has much that the new one has not."""
+    told = 0
+    for seed in range(8):
+        mesh = Domains(seed, Shape(trees=2, backups=0), domains=3)
+        assert not list(mesh.missed(20))
+        before = dict(mesh.got)
+        mesh.world.start("new", f"new{seed}", ("d0-0",))
+        mesh.beats(10)
+        ticket = mesh.world.subscribe("new", TOPIC)
+        mesh.beats(20)
+        assert ticket in mesh.world.done
+        told += sum(tree.root for tree in roots_of(mesh.world.nodes["new"]))
+        assert mesh.got == before
+    assert told > 0, "it was the root of something"
+
+
+def roots_of(node: Mesh) -> list[Tree]:
+    return [site.trees[TOPIC] for site in node.sites.values()]
+
+
+@pytest.mark.parametrize("recover", ["none", "paper", "all"])
+def test_who_is_the_root_no_more_asks_until_it_has_a_parent(recover: Recover) -> None:
+    """The ring does not change again, and the first question is lost."""
+    mesh = Domains(1, Shape(trees=1, backups=0, recover=recover))
+    site = next(
+        site
+        for node in mesh.world.nodes.values()
+        for site in node.sites.values()
+        if site.trees[TOPIC].parent is not None
+    )
+    tree = site.trees[TOPIC]
+    tree.parent, tree.root, tree.ready, tree.checked = None, False, True, site.ring.turns
+    mesh.beats(10)
+    assert site.trees[TOPIC].parent is not None
 
 
 def test_coordinators_that_stay_would_miss_events(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,10 @@
 """The processes of one domain: who is there, and which of them coordinate.
 
-The one that has been there longest leads: it lets others in, leaves out the silent, and tells
-everyone the new view. The first `trees` candidates of a view are its active coordinators, one per
+The first of a view leads: it lets others in, leaves out the silent, and tells everyone the new
+view. That is the one that has been there longest, unless one gave its place to another, who
+reaches more (`swap`). The first `trees` candidates of a view are its active coordinators, one per
 slot; the next ones their backups. When the leader falls silent, whoever notices asks all before it
-(bully election, the longer there the stronger); if none of them answers, and nobody else hears
+(bully election, who comes first is the stronger); if none of them answers, and nobody else hears
 the leader, it leads. Two parts of a domain that were cut off from each other are two clusters for
 a while: the younger gives in where they meet; if it cannot, it takes a site of its own.
 """

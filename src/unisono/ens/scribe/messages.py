@@ -42,7 +42,8 @@ class Member(Part, frozen=True):
 
 
 class View(Part, frozen=True):
-    """Who is in a cluster, the longest there first. Its number has the time of the founding in
+    """Who is in a cluster, in the order in which they lead and coordinate: the longest there first,
+    unless one has given its place away. Its number has the time of the founding in
     its upper part, and below how often the view has changed since."""
 
     site: str
@@ -267,6 +268,7 @@ class Adopt(Message, frozen=True):
     ready: bool
     others: tuple[Contact, ...]
     heads: tuple[Head, ...] = ()
+    age_us: Number = 0  # so long I have been in the tree
 
 
 class Refuse(Message, frozen=True):

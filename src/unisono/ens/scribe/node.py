@@ -21,7 +21,7 @@ from unisono.ens.scribe.interest import Subscriptions, Wishes
 from unisono.ens.scribe.messages import Contact, Item, Member, Message, View, born
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.recent import Recent
-from unisono.ens.scribe.scouts import MEMBERS
+from unisono.ens.scribe.scouts import MEMBERS, SITES
 from unisono.ens.scribe.site import AT_SITE, Site
 from unisono.ens.scribe.survey import Surveys
 
@@ -330,7 +330,9 @@ class Mesh:
                 site.leave()
         for slot in [s for s in self.sites if moved or s not in slots]:
             self._remember(self.sites[slot].ring.leaves)
-            del self.sites[slot]
+            under_way = self.sites.pop(slot).under_way
+            for item in under_way:  # who comes after sees to it
+                self.tell(self.cluster.active(slot).address, m.Publish(slot, item))
             self._wishes.close(slot)
         self._wishes.keep({member.name for member in view.members})
         for slot in slots:
@@ -462,18 +464,20 @@ class Mesh:
                 self.tell(self.cluster.leader.address, m.Yield(slot, self.name, better))
 
     def _knock(self, sender: str, scout: m.Scout) -> None:
-        for contact in scout.contacts:
+        for contact in scout.contacts[:SITES]:
             for address in contact.addresses:
                 if address != self.address:
                     self.tell(address, m.Scout(scout.slot, scout.by))
         if not scout.contacts and scout.slot in self.sites:
             self.tell(sender, m.Reach(scout.slot, scout.by, self.sites[scout.slot].site))
 
-    def _reach(self, reach: m.Reach) -> None:
+    def _reach(self, sender: str, reach: m.Reach) -> None:
         site = self.sites.get(reach.slot)
         if reach.by == self.address:
             if site is not None:
                 site.scouts.reach(reach)
+                if not reach.name:  # it lives, at that address
+                    site.meet((Contact(reach.site, reach.slot, 0, (sender,)),), self.now)
         elif not reach.name:
             self.tell(reach.by, msgspec.structs.replace(reach, name=self.name))
 
@@ -549,7 +553,7 @@ _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.Wait: lambda mesh, sender, wait: mesh.cluster.wait(wait, mesh.now),
     m.Leave: lambda mesh, sender, leave: mesh.cluster.left(leave.name, mesh.now),
     m.Scout: lambda mesh, sender, scout: mesh._knock(sender, scout),
-    m.Reach: lambda mesh, sender, reach: mesh._reach(reach),
+    m.Reach: lambda mesh, sender, reach: mesh._reach(sender, reach),
     m.Yield: lambda mesh, sender, y: mesh.cluster.swap(y.slot, y.name, y.to, mesh.now),
     m.Interest: lambda mesh, sender, interest: mesh._interest(sender, interest),
     m.AskInterest: lambda mesh, sender, ask: mesh.tell(sender, mesh._subscriptions.all),

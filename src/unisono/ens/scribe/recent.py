@@ -7,6 +7,7 @@ higher number that somebody else has, is something missed. What lies further bac
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -43,7 +44,7 @@ class Recent:
         self._keep_us = keep_us
         self._streams: OrderedDict[Key, _Stream] = OrderedDict()
         self._sources: dict[str, dict[str, None]] = {}  # of these streams, by topic
-        self._items: dict[tuple[str, str, int], Item] = {}
+        self._items: dict[tuple[str, str, int], tuple[int, Item]] = {}  # and when they came
         self._order: deque[tuple[int, Item]] = deque()
         self._bytes = 0
         self.given_up = 0  # numbers that were missed for good
@@ -62,7 +63,7 @@ class Recent:
         while stream.low + 1 in stream.heard:
             stream.low += 1
             del stream.heard[stream.low]
-        self._items[(*key, number)] = item
+        self._items[(*key, number)] = (now, item)
         self._order.append((now, item))
         self._bytes += len(item.frame)
         while self._bytes > BYTES or len(self._order) > ITEMS:
@@ -93,7 +94,7 @@ class Recent:
             for topic, source, several in numbers
             for number in several
         )
-        return [item for item in found if item is not None]
+        return [kept[1] for kept in found if kept is not None]
 
     def heads(self, topics: AbstractSet[str], now: int) -> list[Head]:
         """The last numbers of the streams that were heard lately, of these topics."""
@@ -105,16 +106,21 @@ class Recent:
                 found.append((topic, source, stream.high))
         return found
 
-    def kept(self, topic: str) -> list[Numbers]:
-        """The numbers of this topic that can be had here, the latest of each source."""
+    def kept(self, topic: str, since_us: int) -> list[Numbers]:
+        """The numbers of this topic that came since and can be had here, the latest of each
+        source."""
         found: list[Numbers] = []
         for source in self._sources.get(topic, ()):
             high = self._streams[topic, source].high
             latest = range(max(1, high - GAP + 1), high + 1)
-            numbers = tuple(n for n in latest if (topic, source, n) in self._items)
+            numbers = tuple(n for n in latest if self._came(topic, source, n) >= since_us)
             if numbers:
                 found.append((topic, source, numbers))
         return found
+
+    def _came(self, topic: str, source: str, number: int) -> float:
+        kept = self._items.get((topic, source, number))
+        return kept[0] if kept is not None else -math.inf
 
     def told(self, topic: str, source: str, number: int, now: int) -> None:
         """Somebody has heard this one. Only news keeps a stream from growing old: else those who
@@ -131,6 +137,7 @@ class Recent:
             if (topic, source) not in self._streams:
                 stream = self._stream((topic, source), number)
                 stream.low = stream.high = number
+                self._streams.move_to_end((topic, source), last=False)  # nothing of it came here
 
     def missing(self, older_than_us: int) -> list[Numbers]:
         """What has not come though later ones have, or though others have it.

@@ -16,8 +16,10 @@ from unisono.ens.scribe.pastry import Ring
 
 MEMBERS = 8  # that are asked at a time
 _SITES = 8  # that they knock at, of those heard and of those lost
+SITES = 2 * _SITES
 _LOST = 64  # sites that are remembered
 _TRIES = 16  # then a site is taken for gone
+_LONGER = 4  # doublings of the time between rounds that bring nothing
 
 
 class Scouts:
@@ -29,23 +31,32 @@ class Scouts:
         self._answers: dict[str, set[str]] = {}  # name of a member, "" for us -> sites
         self._since_us: int | None = None
         self._next_us = 0
+        self._rounds = 0  # since a site was lost
 
     def lost(self, contact: Contact) -> None:
         """It has been silent for too long."""
+        self._rounds = 0
+        self._remember(contact)
+
+    def _remember(self, contact: Contact) -> None:
         self._lost[contact.site] = (contact, 0)
         if len(self._lost) > _LOST:
             self._lost.popitem(last=False)
 
+    def alone(self, ring: Ring) -> bool:
+        """Whether there are other sites, and none is heard."""
+        return not ring.known and (bool(self._lost) or not ring.settled)
+
     def where(self, ring: Ring, others: Iterable[Contact], now: int) -> tuple[Contact, ...]:
         """At whom members are to knock now. `others`: whom this process has heard of."""
-        if now < self._next_us:
+        if now < self._next_us and self._rounds:
             return ()
         for site in [site for site in self._lost if site in ring.known]:
             del self._lost[site]
         if not ring.known:
             for contact in others:
                 if contact.site != ring.site and contact.site not in self._lost:
-                    self.lost(contact)
+                    self._remember(contact)
         missing = [contact for contact, _ in self._lost.values()][:_SITES]
         if not missing:
             return ()
@@ -54,17 +65,17 @@ class Scouts:
             if tries + 1 < _TRIES:
                 self._lost[contact.site] = (contact, tries + 1)  # the last in the row
         heard = ring.leaves[:_SITES]
-        self._answers = {"": set()}
+        self._answers = {"": {contact.site for contact in heard}}
         self._since_us = now
-        self._next_us = now + 4 * self._shape.silence * self._shape.beat_us
+        wait_us = 4 * self._shape.silence * self._shape.beat_us
+        self._next_us = now + (wait_us << min(self._rounds, _LONGER))
+        self._rounds += 1
         return (*heard, *missing)
 
     def reach(self, reach: Reach) -> None:
         """A member was answered, or we were."""
         if self._since_us is not None:
             self._answers.setdefault(reach.name, set()).add(reach.site)
-            if not reach.name:
-                self._lost.pop(reach.site, None)
 
     def best(self, now: int) -> str | None:
         """The member to take our place, when they had time, if there is one."""

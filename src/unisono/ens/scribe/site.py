@@ -338,11 +338,22 @@ class Site:
         self.now = now
         if self._towards_root(item.topic, self.site) is None:
             self.feed(item, now)  # this is the root
-            return
+            if not self._alone:
+                return
         self._under_way[item.topic, item.source, item.number] = (item, now)
         if len(self._under_way) > UNDER_WAY:
             self._under_way.popitem(last=False)
         self._send_up(item)
+
+    @property
+    def under_way(self) -> list[Item]:
+        """What no root has confirmed."""
+        return [item for item, _ in self._under_way.values()]
+
+    @property
+    def _alone(self) -> bool:
+        """A root for want of others, for now: they shall get it when they are heard again."""
+        return self._shape.recover == "all" and self.scouts.alone(self.ring)
 
     def _send_up(self, item: Item) -> None:
         hop = self._roots.get(item.topic) or self._towards_root(item.topic, self.site)
@@ -368,7 +379,8 @@ class Site:
             elif self._ticks % 2 == 0:
                 self._roots.pop(item.topic, None)
                 if self._towards_root(item.topic, self.site) is None:
-                    del self._under_way[key]
+                    if not self._alone:
+                        del self._under_way[key]
                     self._process.spread(item, self.now)
                 else:
                     self._send_up(item)
@@ -494,7 +506,8 @@ class Site:
         new = adopt.topic in self.trees.adopted
         self.trees.adopted.clear()
         if new and self._shape.recover == "all":
-            kept = tuple(self._process.recent.kept(adopt.topic))
+            since_us = now - adopt.age_us - 2 * self._shape.beat_us
+            kept = tuple(self._process.recent.kept(adopt.topic, since_us))
             if kept:  # perhaps we were apart: it may lack them, and those above it
                 me = self._process.contact(self.slot)
                 self.tell(adopt.parent, m.Have(self.slot, me, kept, late=False))

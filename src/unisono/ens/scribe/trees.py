@@ -40,6 +40,7 @@ class Tree:
     __slots__ = (
         "asked_us",
         "at_root",
+        "born_us",
         "checked",
         "children",
         "local",
@@ -52,7 +53,8 @@ class Tree:
         "switching",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, now: int) -> None:
+        self.born_us = now
         self.local = False  # somebody in the cluster subscribes
         self.parent: Contact | None = None
         self.children: dict[str, Contact] = {}
@@ -127,7 +129,7 @@ class Trees:
     def want(self, topic: str, now: int) -> Tree:
         tree = self.trees.get(topic)
         if tree is None:
-            tree = self.trees[topic] = Tree()
+            tree = self.trees[topic] = Tree(now)
         tree.local = True
         self._join(topic, tree, now)
         return tree
@@ -186,7 +188,7 @@ class Trees:
                     self._leave(topic, tree, now)  # it finds no place; perhaps we do
             return
         if tree is None:
-            tree = self.trees[topic] = Tree()
+            tree = self.trees[topic] = Tree(now)
         if tree.parent is not None and tree.parent.site == child.site:
             tree.parent, tree.ready = None, False  # it was mine; it has lost its own
         tree.children[child.site] = child
@@ -196,8 +198,8 @@ class Trees:
         if tree.parent is not None:
             others.append(tree.parent)
         path = (*tree.path, self._ring.site)
-        heads = self._heads(topic)
-        answer = Adopt(slot, topic, self._me(), path, tree.ready, tuple(others), heads)
+        heads, age_us = self._heads(topic), now - tree.born_us
+        answer = Adopt(slot, topic, self._me(), path, tree.ready, tuple(others), heads, age_us)
         self._tell(child, answer)
 
     def adopt(self, adopt: Adopt, now: int) -> list[Contact]:
@@ -328,7 +330,8 @@ class Trees:
         """Ask again where nobody has answered; see whether the roots are still the roots."""
         turn = self._ring.turns
         for topic, tree in list(self.trees.items()):
-            if not tree.ready or tree.checked != turn:
+            placed = tree.ready and (tree.root or tree.parent is not None)
+            if not placed or tree.checked != turn:
                 tree.checked = turn
                 self._join(topic, tree, now)
 
