@@ -77,6 +77,14 @@ def test_a_mesh_to_try_things_out(
         f"news  {'c' * 300}  (in_order)",
     ]
 
+    shown = ask("top", url, "--every", "1")
+    names = [member.partition("-")[0] for member in shown["members"]]
+    assert names == [f"n{number}" for number in range(5)]
+    assert {name: list(addresses[:2]) for name, addresses in shown["clusters"].items()} == {
+        "c0": [mesh[0]["address"], mesh[4]["address"]],
+        "c1": [mesh[1]["address"], mesh[3]["address"]],
+    }
+
     seen = ask("mesh", "kill", "n0", "--folder", folder, "--seconds", "5")
     assert seen["lost"] == seen["duplicates"] == 0 and seen["published"] > 50
     assert seen["changes"][-1]["coordinators"] == ["n2", "n4"]

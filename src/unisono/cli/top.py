@@ -1,4 +1,4 @@
-"""`unisono top`: the live bus - members, the topic order and its epoch, rates, who manages what."""
+"""`unisono top`: the live bus - members, topic order and epoch, rates, managers, clusters."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def snapshot(before: Overview, now: Overview, every_s: float) -> dict[str, Any]:
         "complete": now.complete,
         "epoch": now.epoch,
         "topics": topics,
+        **({"clusters": now.clusters} if now.clusters else {}),
     }
 
 
@@ -85,4 +86,9 @@ def _picture(result: dict[str, Any]) -> Group:
             f"{row['events_per_s']:,}",
             row["manager"],
         )
-    return Group(head, table)
+    if "clusters" not in result:
+        return Group(head, table)
+    clusters = Table("cluster", "coordinators, their backups")
+    for name, addresses in result["clusters"].items():
+        clusters.add_row(name, ", ".join(addresses))
+    return Group(head, table, clusters)

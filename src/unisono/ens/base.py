@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -16,6 +16,11 @@ class EventService(Protocol):
     discovery_s: float  # within this time a question to everyone is answered
     max_frame_bytes: int | None
     generation: int  # rises when the connection is lost: what was sent before may be lost too
+
+    @property
+    def clusters(self) -> Mapping[str, tuple[str, ...]]:
+        """Of a bus without a broker: its clusters and where their coordinators are, as far as they
+        are known here."""
 
     async def open(
         self,

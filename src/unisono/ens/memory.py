@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from weakref import WeakKeyDictionary
 
@@ -74,6 +74,7 @@ class MemoryService:
     replicas = 1
     max_frame_bytes: int | None = None
     generation = 0
+    clusters: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(
         self, name: str, delay_ms: float = 0.0, jitter_ms: float = 0.0, seed: int = 0

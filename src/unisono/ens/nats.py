@@ -9,7 +9,7 @@ something may be lost. A slow reader is reported.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -37,6 +37,7 @@ class NatsService:
 
     replicas = 3
     discovery_s = 0.4
+    clusters: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, server: str, space: str = "unisono", connect_s: float = 5.0) -> None:
         if nats is None:

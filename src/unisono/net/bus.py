@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -55,18 +55,19 @@ class Overview(msgspec.Struct, frozen=True):
     complete: bool = False  # every member has all managers that the view gives to it
     epoch: int = 0  # how often the topic order has changed
     topics: dict[str, Topic] = {}  # the busiest of each member
+    clusters: dict[str, tuple[str, ...]] = {}  # of a mesh: where their coordinators are
 
 
-def _overview(layer: TotalOrder) -> Overview:
+def _overview(layer: TotalOrder, clusters: Mapping[str, tuple[str, ...]]) -> Overview:
     members = layer.members
     view = members.view
     if view is None:
-        return Overview()
+        return Overview(clusters=dict(clusters))
     epoch, order = layer.topic_order
     found = {t: (m, n) for m, topics in members.heard_topics.items() for t, n in topics.items()}
     ranked = enumerate(sorted(found, key=order.key), 1)
     topics = {topic: Topic(*found[topic], rank) for rank, topic in ranked}
-    return Overview(view.number, view.members, members.complete, epoch, topics)
+    return Overview(view.number, view.members, members.complete, epoch, topics, dict(clusters))
 
 
 class Bus:
@@ -87,10 +88,11 @@ class Bus:
     @property
     def overview(self) -> Overview:
         """What this process knows of the bus: members, topic order, who manages what."""
+        clusters = self._runtime.clusters
         for layer in self._runtime.node.stack.layers:
             if isinstance(layer, TotalOrder):
-                return _overview(layer)
-        return Overview()
+                return _overview(layer, clusters)
+        return Overview(clusters=dict(clusters))
 
     @property
     def timeliness(self) -> dict[str, Timeliness]:

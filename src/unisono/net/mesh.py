@@ -161,6 +161,10 @@ class MeshService:
                 f"{heard}: is a node running there, with the same key?"
             ) from None
 
+    @property
+    def clusters(self) -> dict[str, tuple[str, ...]]:
+        return self.mesh.clusters
+
     async def _tick(self) -> None:
         while True:
             began = time.monotonic()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 
@@ -81,6 +81,10 @@ class Runtime:
         self._tasks: list[asyncio.Task[None]] = []
         self.outstanding = 0
         self._less_outstanding = asyncio.Event()
+
+    @property
+    def clusters(self) -> Mapping[str, tuple[str, ...]]:
+        return self._service.clusters
 
     # Life.
 

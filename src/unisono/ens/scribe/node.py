@@ -95,6 +95,19 @@ class Mesh:
             for known in site.ring.known.values()
         }
 
+    @property
+    def clusters(self) -> dict[str, tuple[str, ...]]:
+        """Those that are known here, and the addresses of their coordinators; our own first."""
+        if not self.cluster.joined:
+            return {}
+        mine = self.cluster.contact(0)
+        rings = (c for site in self.sites.values() for c in site.ring.leaves)
+        others = {c.site: c.addresses for c in (*self._contacts.values(), *rings)}
+        return {
+            mine.site: mine.addresses,
+            **{s: others[s] for s in sorted(others) if s != mine.site},
+        }
+
     # What the driver asks for.
 
     def start(self, now: int) -> list[Effect]:
