@@ -85,30 +85,10 @@ class Row:
                 _run(*self.command(place + 1, "ip", "link", "set", theirs, "up"))
         for place in range(len(self.names)):
             for net in range(last):
-                if net < place - 1:
-                    _run(
-                        *self.command(
-                            place,
-                            "ip",
-                            "route",
-                            "add",
-                            f"10.77.{net}.0/24",
-                            "via",
-                            self.address(place - 1, 1),
-                        )
-                    )
-                elif net > place:
-                    _run(
-                        *self.command(
-                            place,
-                            "ip",
-                            "route",
-                            "add",
-                            f"10.77.{net}.0/24",
-                            "via",
-                            self.address(place + 1, 0),
-                        )
-                    )
+                if net in (place - 1, place):
+                    continue  # it is there itself
+                via = self.address(place - 1, 1) if net < place else self.address(place + 1, 0)
+                _run(*self.command(place, "ip", "route", "add", f"10.77.{net}.0/24", "via", via))
 
     def __exit__(self, *_: object) -> None:
         for name in self.names:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 
-import unisono
+from unisono.cli import visitor
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput
 from unisono.net import loop
@@ -16,8 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", help="the bus, for example mesh://127.0.0.1:7400")
     parser.add_argument("topic")
     parser.add_argument("payload", nargs="*", help="events; none: the lines of standard input")
-    parser.add_argument("--order", default="total", help="none, fifo or total (total)")
-    parser.add_argument("--delivery", default="none", help="reliable or none (none)")
+    visitor.arguments(parser)
     parser.add_argument("--count", type=int, default=1, help="times that all are published (1)")
     parser.add_argument("--rate", type=float, help="events a second, at most")
 
@@ -32,13 +31,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
 
 async def _publish(args: argparse.Namespace, ui: Ui) -> int:
     published = 0
-    async with unisono.connect(
-        args.url,
-        order=args.order,
-        delivery=args.delivery,
-        name="pub",
-        manage=args.order != "total",  # it comes and goes; nodes stay
-    ) as bus:
+    async with visitor.connect(args, "pub") as bus:
         clock = asyncio.get_running_loop().time
         begun = clock()
         lines = iter(args.payload * args.count) if args.payload else None

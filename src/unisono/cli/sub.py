@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-import unisono
+from unisono.cli import visitor
 from unisono.cli.ui import Ui
 from unisono.core.events import Delivery
 from unisono.errors import BadInput
@@ -20,8 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", help="the bus, for example mesh://127.0.0.1:7400")
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
     parser.add_argument("--where", help="only events that match (docs/content.md)")
-    parser.add_argument("--order", default="total", help="none, fifo or total (total)")
-    parser.add_argument("--delivery", default="none", help="reliable or none (none)")
+    visitor.arguments(parser)
     parser.add_argument("--count", type=int, help="stop after so many events")
 
 
@@ -33,13 +32,7 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
 
 async def _listen(args: argparse.Namespace, ui: Ui) -> int:
     stop = told_to_stop()
-    async with unisono.connect(
-        args.url,
-        order=args.order,
-        delivery=args.delivery,
-        name="sub",
-        manage=args.order != "total",  # it comes and goes; nodes stay
-    ) as bus:
+    async with visitor.connect(args, "sub") as bus:
         await bus.subscribe(*args.topics, where=args.where)
         ui.remark(f"listening to {', '.join(args.topics)}; stop with Ctrl-C")
         stopping = asyncio.ensure_future(stop.wait())

@@ -39,9 +39,9 @@ class Handed:
         self._forget()
 
     def _forget(self) -> None:
-        done = [a for a, (_, last) in self.ranges.items() if last <= self.confirmed]
-        for address in done:
-            if self.ranges[address][1] < self.published:  # else it goes on
+        """Who has nothing but what is confirmed, and was left out of what came after."""
+        for address, (_, last) in list(self.ranges.items()):
+            if last <= self.confirmed and last < self.published:
                 del self.ranges[address]
 
     def covered(self, by: Mapping[str, Range], upto: int) -> bool:

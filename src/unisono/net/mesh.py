@@ -128,7 +128,7 @@ class MeshService:
             settings.key,
             self._on_message,
             lambda peer: None,
-            self._on_gone,
+            self._handed.gone,
             self._limits,
         )
         await self.endpoint.open()
@@ -210,9 +210,6 @@ class MeshService:
         self._carry(self.mesh.receive(sender, message, self._now()))
         if self._crowded and isinstance(message, BULKY) and sender not in self._resting:
             self._resting[sender] = asyncio.create_task(self._rest(sender, [*self._crowded]))
-
-    def _on_gone(self, peer: str) -> None:
-        self._handed.gone(peer)
 
     async def _rest(self, sender: str, crowded: Iterable[str]) -> None:
         """Take no more events from there until those for whom they are can take them."""

@@ -30,34 +30,27 @@ class Subscriptions:
         self._before: dict[str, dict[str, int]] = {}  # by source, the last event before
         self._ready: dict[int, int] = {}  # slot -> version
         self._tickets: deque[tuple[int, str, int]] = deque()  # version, name, since
-        self._last = Interest(name, 0, ())
 
-    def add(self, topic: str, ticket: str, now: int) -> bool:
-        """Whether it is a change."""
-        changed = topic not in self.topics
-        if changed:
+    def add(self, topic: str, ticket: str, now: int) -> Interest | None:
+        """What changes, if something does."""
+        change = None
+        if topic not in self.topics:
             self.topics.add(topic)
             self.version += 1
             self._new[topic] = self.version
-            self._last = Interest(self._name, self.version, (topic,), since=self.version - 1)
+            change = Interest(self._name, self.version, (topic,), since=self.version - 1)
         self._tickets.append((self.version, ticket, now))
-        return changed
+        return change
 
-    def remove(self, topic: str) -> bool:
-        """Whether it is a change."""
+    def remove(self, topic: str) -> Interest | None:
+        """What changes, if something does."""
         if topic not in self.topics:
-            return False
+            return None
         self.topics.discard(topic)
         self._new.pop(topic, None)
         self._before.pop(topic, None)
         self.version += 1
-        self._last = Interest(self._name, self.version, (), (topic,), since=self.version - 1)
-        return True
-
-    @property
-    def change(self) -> Interest:
-        """The last one."""
-        return self._last
+        return Interest(self._name, self.version, (), (topic,), since=self.version - 1)
 
     @property
     def all(self) -> Interest:

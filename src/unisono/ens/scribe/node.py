@@ -170,15 +170,17 @@ class Mesh:
     def subscribe(self, topic: str, ticket: str, now: int) -> list[Effect]:
         """Done(ticket) when events of the topic arrive here."""
         self.now = now
-        if self._subscriptions.add(topic, ticket, now):
-            self._tell_interest(self._subscriptions.change)
+        change = self._subscriptions.add(topic, ticket, now)
+        if change is not None:
+            self._tell_interest(change)
         self._answer_tickets()
         return self._done()
 
     def unsubscribe(self, topic: str, now: int) -> list[Effect]:
         self.now = now
-        if self._subscriptions.remove(topic):
-            self._tell_interest(self._subscriptions.change)
+        change = self._subscriptions.remove(topic)
+        if change is not None:
+            self._tell_interest(change)
         return self._done()
 
     def leave(self, now: int) -> list[Effect]:

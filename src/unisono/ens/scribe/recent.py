@@ -47,7 +47,6 @@ class Recent:
         self._items: dict[tuple[str, str, int], tuple[int, Item]] = {}  # and when they came
         self._order: deque[tuple[int, Item]] = deque()
         self._bytes = 0
-        self.given_up = 0  # numbers that were missed for good
 
     def add(self, item: Item, now: int) -> bool:
         """Whether it is new; then it is kept."""
@@ -164,10 +163,8 @@ class Recent:
             if stream.heard and stream.low < stream.high:
                 past = max((n for n, when in stream.heard.items() if when < old), default=None)
                 if past is not None and past > stream.low:
-                    gone = past - stream.low
-                    kept = {n: when for n, when in stream.heard.items() if n > past}
-                    self.given_up += gone - (len(stream.heard) - len(kept))
-                    stream.heard, stream.low = kept, past
+                    stream.heard = {n: at for n, at in stream.heard.items() if n > past}
+                    stream.low = past
                     while stream.low + 1 in stream.heard:
                         stream.low += 1
                         del stream.heard[stream.low]
