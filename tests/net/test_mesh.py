@@ -342,7 +342,7 @@ def test_an_authenticated_peer_that_talks_nonsense_changes_nothing(key: Path) ->
     async def scene() -> None:
         listen = address()
         node = await Member(key, listen=listen, cluster="rome", node=True).open()
-        peer = Endpoint(address(), read_key(key), lambda *_: None, lambda _: None, lambda _: None)
+        peer = Endpoint(address(), read_key(key), lambda *_: None, lambda _: None)
         await peer.open()
         rng = Random(3)
         view = node.service.mesh.cluster.view

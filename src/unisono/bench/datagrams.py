@@ -97,7 +97,7 @@ async def _receive(messages: int, batched: bool, key: Path) -> None:
     def ignore(address: str) -> None:
         pass
 
-    endpoint = Endpoint("127.0.0.1:0", read_key(key), take, ignore, ignore, batched=batched)
+    endpoint = Endpoint("127.0.0.1:0", read_key(key), take, ignore, batched=batched)
     await endpoint.open()
     print(endpoint.address, flush=True)
     await done.wait()
@@ -122,7 +122,7 @@ async def _send(messages: int, size: int, batched: bool, key: Path, to: str) -> 
     def ignore(*what: object) -> None:
         pass
 
-    endpoint = Endpoint("127.0.0.1:0", read_key(key), ignore, ignore, ignore, batched=batched)
+    endpoint = Endpoint("127.0.0.1:0", read_key(key), ignore, ignore, batched=batched)
     await endpoint.open()
     event = os.urandom(size)
     for _ in range(messages):

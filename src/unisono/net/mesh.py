@@ -127,7 +127,6 @@ class MeshService:
             settings.listen,
             settings.key,
             self._on_message,
-            lambda peer: None,
             self._handed.gone,
             self._limits,
         )

@@ -26,7 +26,6 @@ from unisono.net.sealing import MAX_DATAGRAM, OVERHEAD_BYTES, Session
 
 __all__ = ["BULK", "URGENT", "Endpoint"]
 
-HEARD_US = 50_000  # at most one `on_heard` per peer in this time
 _READS = 16  # calls per wake-up, so that timers and others get their turn
 _IPV6_HEADER_MORE = 20
 _COUNTS = ("datagrams in", "messages in", "dropped", "resent")
@@ -45,7 +44,6 @@ class _Peer:
         self.link = link
         self.session: Session | None = None
         self.paused = False
-        self.told_us = -HEARD_US  # when `on_heard` was last called
         self.due_us: int | None = None  # of its entry in the heap of timers
         self.waiting: list[tuple[Callable[[Link], bool], asyncio.Future[bool]]] = []
 
@@ -58,14 +56,13 @@ class Endpoint:
         listen: str,
         key: Key | None,
         on_message: Callable[[str, bytes], None],
-        on_heard: Callable[[str], None],
         on_gone: Callable[[str], None],
         limits: MeshLimits | None = None,
         batched: bool = True,
     ) -> None:
         self._listen = parse(listen)
         self._v6 = ":" in self._listen[0]
-        self._on_message, self._on_heard, self._on_gone = on_message, on_heard, on_gone
+        self._on_message, self._on_gone = on_message, on_gone
         self._limits = limits or MeshLimits()
         self._sessions = Sessions(key, os.urandom, self._limits.peers, self._limits.give_up_us)
         datagram = MAX_DATAGRAM - (_IPV6_HEADER_MORE if self._v6 else 0)
@@ -164,11 +161,6 @@ class Endpoint:
             self._remove(peer)
             self._settle(clock_us())
 
-    def rtt_us(self, to: str) -> int | None:
-        """How long a datagram and its acknowledgement take, smoothed; None if not yet known."""
-        peer = self._names.get(to)
-        return peer.link.rtt_us if peer is not None else None
-
     @property
     def peers(self) -> list[str]:
         """Those with whom there is a session."""
@@ -245,7 +237,6 @@ class Endpoint:
                 peer.session = change.session
                 peer.link.begin(now)
                 self._soon(peer)
-                self._hear(peer, now)
         outbox, self._sessions.outbox = self._sessions.outbox, []
         for to, datagram in outbox:
             self._transmit(to, [datagram])  # type: ignore[arg-type]
@@ -301,14 +292,8 @@ class Endpoint:
             peer = self._peers.get(address)
             if peer is None or peer.session is not opened[0]:
                 continue  # dropped by a callback
-            if now - peer.told_us >= HEARD_US:
-                self._hear(peer, now)
-            if opened[1] and peer.session is not None:
+            if opened[1]:
                 self._receive(peer, now, opened[1])
-
-    def _hear(self, peer: _Peer, now: int) -> None:
-        peer.told_us = now
-        self._on_heard(peer.name)
 
     def _receive(self, peer: _Peer, now: int, packet: bytes | None) -> None:
         """A packet, or what was held while the peer was paused."""
