@@ -23,7 +23,6 @@ async def main(about: dict[str, Any]) -> None:
         about["url"],
         order="none",
         delivery="reliable",
-        reliability=unisono.Reliability(coding=False),  # a dozen processes would compile it
         trace=about["trace"],
         name=about["name"],
     )

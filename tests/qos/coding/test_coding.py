@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -58,6 +62,25 @@ def test_every_kernel_gives_the_same(kind: str, m: int, n: int, length: int, see
 
 def test_the_portable_kernel_runs_everywhere() -> None:
     assert galois.available()[-1] == "portable"
+
+
+def test_what_was_compiled_is_kept_for_the_next_process(tmp_path: Path) -> None:
+    """Of every kernel, and of all that is called on the way of an event."""
+    code = """if True:
+        from numba.core.dispatcher import Dispatcher
+        from unisono.qos.coding import galois, generation
+        generation.prepare(coding=True)
+        kept = [*vars(galois).values(), *vars(generation).values(), galois.Field()._kernel]
+        for function in {id(one): one for one in kept if isinstance(one, Dispatcher)}.values():
+            print(sum(function.stats.cache_hits.values()), len(function.stats.cache_misses))
+        """
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for hits in (False, True):
+        run = [sys.executable, "-c", code]
+        out = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
+        counts = [tuple(map(int, line.split())) for line in out.stdout.splitlines()]
+        assert any(hit > 0 for hit, _ in counts) == hits
+        assert any(miss > 0 for _, miss in counts) != hits
 
 
 def packets(n: int, size: int, rng: Random) -> Bytes:

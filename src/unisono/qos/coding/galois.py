@@ -15,20 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, models, register_model
 
 from unisono.compiled import STEP, compiled, mix
 
 Bytes = npt.NDArray[np.uint8]
-Kernel = Callable[[Bytes, Bytes, Bytes], None]
-Drawing = Callable[[Bytes, Bytes, Bytes, int], None]
+Kernel = Callable[[Bytes, Bytes, Bytes, int], None]
 
 POLYNOMIAL = 0x11B
 KINDS = ("gfni-512", "gfni-256", "shuffle", "portable")  # the best first
@@ -57,173 +56,93 @@ NIBBLES = np.ascontiguousarray(
 
 
 class Vector(types.Type):
-    """So many bytes in a register."""
+    """As many bytes as a kernel holds in a register."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__(f"Vector{width}")
-        self.width = width
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"Vector({kind})")
+        self.kind = kind
 
 
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, vector: Vector) -> None:
-        super().__init__(manager, vector, _register(vector.width))  # type: ignore[no-untyped-call]
+        register = ir.VectorType(ir.IntType(8), _width(vector.kind))
+        super().__init__(manager, vector, register)  # type: ignore[no-untyped-call]
 
 
-def _register(width: int) -> ir.VectorType:
-    return ir.VectorType(ir.IntType(8), width)
+def _width(kind: str) -> int:
+    return 64 if kind == "gfni-512" else 32
 
 
-def _operations(kind: str) -> tuple[int, Any, Any, Any, Any, Any]:
-    """The width of a vector, and load, store, zero, coefficient, multiply-and-add."""
-    width = 64 if kind == "gfni-512" else 32
-    vector, register = Vector(width), _register(width)
-    pair: Any = types.UniTuple(vector, 2)  # type: ignore[no-untyped-call]
-    byte, word = ir.IntType(8), ir.IntType(32)
-
-    @intrinsic
-    def load(typing: Any, address: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value = builder.load(builder.inttoptr(args[0], register.as_pointer()))
-            value.align = 1
-            return value
-
-        return vector(types.intp), code
-
-    @intrinsic
-    def store(typing: Any, address: Any, value: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            stored = builder.store(args[1], builder.inttoptr(args[0], register.as_pointer()))
-            stored.align = 1
-            return context.get_dummy_value()
-
-        return types.void(types.intp, vector), code
-
-    @intrinsic
-    def zero(typing: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return ir.Constant(register, [0] * width)
-
-        return vector(), code
-
-    @intrinsic
-    def coefficient(typing: Any, tables: Any, factor: Any) -> Any:
-        """What to multiply with: the factor in every byte, or its two tables."""
-
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            if kind == "shuffle":
-                offset = builder.mul(
-                    builder.zext(args[1], args[0].type), ir.Constant(args[0].type, 2 * width)
-                )
-                at = builder.inttoptr(
-                    builder.add(args[0], offset), ir.ArrayType(register, 2).as_pointer()
-                )
-                low, high = (
-                    builder.load(builder.gep(at, [ir.Constant(word, 0), ir.Constant(word, index)]))
-                    for index in (0, 1)
-                )
-                low.align = high.align = 1
-            else:
-                nothing = ir.Constant(register, ir.Undefined)
-                one = builder.insert_element(nothing, args[1], ir.Constant(word, 0))
-                everywhere = ir.Constant(ir.VectorType(word, width), [0] * width)
-                low = high = builder.shuffle_vector(one, nothing, everywhere)
-            return context.make_tuple(builder, pair, (low, high))
-
-        return pair(types.intp, types.uint8), code
-
-    @intrinsic
-    def multiply_add(typing: Any, total: Any, value: Any, factor: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            low = builder.extract_value(args[2], 0)
-            binary = ir.FunctionType(register, [register, register])
-            if kind != "shuffle":
-                name = f"llvm.x86.vgf2p8mulb.{8 * width}"
-                multiply = builder.module.declare_intrinsic(name, (), binary)
-                return builder.xor(args[0], builder.call(multiply, [args[1], low]))
-            high = builder.extract_value(args[2], 1)
-            shuffle = builder.module.declare_intrinsic("llvm.x86.avx2.pshuf.b", (), binary)
-            mask = ir.Constant(register, [ir.Constant(byte, 15)] * width)
-            four = ir.Constant(register, [ir.Constant(byte, 4)] * width)
-            upper = builder.and_(builder.lshr(args[1], four), mask)
-            product = builder.xor(
-                builder.call(shuffle, [low, builder.and_(args[1], mask)]),
-                builder.call(shuffle, [high, upper]),
-            )
-            return builder.xor(args[0], product)
-
-        return vector(vector, vector, pair), code
-
-    return width, load, store, zero, coefficient, multiply_add
+# What kernels do with vectors. These are functions of the module, and a kernel's own values are
+# literals: else numba could not keep what it compiles for the next process.
 
 
-def _vector_kernel(kind: str) -> Kernel:
-    width, load, store, zero, coefficient, multiply_add = _operations(kind)
+@intrinsic(prefer_literal=True)
+def _zeros(typing: Any, kind: Any) -> Any:
+    vector = Vector(kind.literal_value)
 
-    def kernel(out: Bytes, factors: Bytes, rows: Bytes) -> None:
-        count, length = rows.shape
-        source, step = rows.ctypes.data, rows.strides[0]
-        target, stride = out.ctypes.data, out.strides[0]
-        tables = NIBBLES.ctypes.data
-        row = 0
-        while row + 4 <= factors.shape[0]:
-            at = 0
-            while at < length:
-                at = min(at, length - width)  # the last vector may overlap the one before
-                a, b, c, d = zero(), zero(), zero(), zero()
-                if at + 2 * width <= length:
-                    e, f, g, h = zero(), zero(), zero(), zero()
-                    for index in range(count):
-                        value = load(source + index * step + at)
-                        other = load(source + index * step + at + width)
-                        factor = coefficient(tables, factors[row, index])
-                        a, e = multiply_add(a, value, factor), multiply_add(e, other, factor)
-                        factor = coefficient(tables, factors[row + 1, index])
-                        b, f = multiply_add(b, value, factor), multiply_add(f, other, factor)
-                        factor = coefficient(tables, factors[row + 2, index])
-                        c, g = multiply_add(c, value, factor), multiply_add(g, other, factor)
-                        factor = coefficient(tables, factors[row + 3, index])
-                        d, h = multiply_add(d, value, factor), multiply_add(h, other, factor)
-                    store(target + row * stride + at + width, e)
-                    store(target + (row + 1) * stride + at + width, f)
-                    store(target + (row + 2) * stride + at + width, g)
-                    store(target + (row + 3) * stride + at + width, h)
-                else:
-                    for index in range(count):
-                        value = load(source + index * step + at)
-                        a = multiply_add(a, value, coefficient(tables, factors[row, index]))
-                        b = multiply_add(b, value, coefficient(tables, factors[row + 1, index]))
-                        c = multiply_add(c, value, coefficient(tables, factors[row + 2, index]))
-                        d = multiply_add(d, value, coefficient(tables, factors[row + 3, index]))
-                store(target + row * stride + at, a)
-                store(target + (row + 1) * stride + at, b)
-                store(target + (row + 2) * stride + at, c)
-                store(target + (row + 3) * stride + at, d)
-                at += 2 * width if at + 2 * width <= length else width
-            row += 4
-        while row < factors.shape[0]:
-            at = 0
-            while at < length:
-                at = min(at, length - width)
-                a = zero()
-                for index in range(count):
-                    value = load(source + index * step + at)
-                    a = multiply_add(a, value, coefficient(tables, factors[row, index]))
-                store(target + row * stride + at, a)
-                at += width
-            row += 1
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_value_type(vector)([0] * _width(vector.kind))
 
-    return cast(Kernel, njit(kernel))  # half a second; numba cannot keep such functions
+    return vector(kind), code
 
 
-@compiled
-def _portable(out: Bytes, factors: Bytes, rows: Bytes) -> None:
-    out[:] = 0
-    for row in range(factors.shape[0]):
-        for index in range(rows.shape[0]):
-            table = PRODUCT[factors[row, index]]
-            for at in range(rows.shape[1]):
-                out[row, at] ^= table[rows[index, at]]
+@intrinsic
+def _load(typing: Any, like: Any, address: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value = builder.load(builder.inttoptr(args[1], args[0].type.as_pointer()))
+        value.align = 1
+        return value
+
+    return like(like, types.intp), code
+
+
+@intrinsic
+def _store(typing: Any, address: Any, value: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        stored = builder.store(args[1], builder.inttoptr(args[0], args[1].type.as_pointer()))
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.intp, value), code
+
+
+@intrinsic
+def _add(typing: Any, total: Any, value: Any, tables: Any, factor: Any) -> Any:
+    """total + value x factor; `tables` is where `NIBBLES` are."""
+
+    def by_instruction(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        total, value, _, factor = args
+        register, word = value.type, ir.IntType(32)
+        nothing = register(ir.Undefined)
+        one = builder.insert_element(nothing, factor, word(0))
+        everywhere = ir.VectorType(word, register.count)([0] * register.count)
+        factors = builder.shuffle_vector(one, nothing, everywhere)
+        name = f"llvm.x86.vgf2p8mulb.{8 * register.count}"
+        kind = ir.FunctionType(register, [register, register])
+        multiply = builder.module.declare_intrinsic(name, (), kind)
+        return builder.xor(total, builder.call(multiply, [value, factors]))
+
+    def by_nibbles(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        total, value, tables, factor = args
+        register, byte, size = value.type, ir.IntType(8), value.type.count
+        kind = ir.FunctionType(register, [register, register])
+        shuffle = builder.module.declare_intrinsic("llvm.x86.avx2.pshuf.b", (), kind)
+        at = builder.add(
+            tables, builder.mul(builder.zext(factor, tables.type), tables.type(2 * size))
+        )
+        mask, four = register([byte(15)] * size), register([byte(4)] * size)
+        nibbles = builder.and_(value, mask), builder.and_(builder.lshr(value, four), mask)
+        for index, nibble in enumerate(nibbles):
+            address = builder.add(at, tables.type(index * size))
+            table = builder.load(builder.inttoptr(address, register.as_pointer()))
+            table.align = 1
+            total = builder.xor(total, builder.call(shuffle, [table, nibble]))
+        return total
+
+    code = by_nibbles if total.kind == "shuffle" else by_instruction
+    return total(total, total, types.intp, types.uint8), code
 
 
 @compiled
@@ -243,6 +162,80 @@ def draw(factors: Bytes, seed: int) -> None:
             factors[row, 0] = 1
 
 
+def _vector_kernel(kind: str) -> Kernel:
+    width = _width(kind)
+
+    def kernel(out: Bytes, factors: Bytes, rows: Bytes, seed: int) -> None:
+        if seed >= 0:
+            draw(factors, seed)
+        count, length = rows.shape
+        source, step = rows.ctypes.data, rows.strides[0]
+        target, stride = out.ctypes.data, out.strides[0]
+        tables = NIBBLES.ctypes.data
+        zeros: Any = _zeros(kind)  # type: ignore[call-arg]
+        row = 0
+        while row + 4 <= factors.shape[0]:
+            at = 0
+            while at < length:
+                at = min(at, length - width)  # the last vector may overlap the one before
+                a = b = c = d = zeros
+                if at + 2 * width <= length:
+                    e = f = g = h = zeros
+                    for index in range(count):
+                        value = _load(zeros, source + index * step + at)
+                        other = _load(zeros, source + index * step + at + width)
+                        factor = factors[row, index]
+                        a, e = _add(a, value, tables, factor), _add(e, other, tables, factor)
+                        factor = factors[row + 1, index]
+                        b, f = _add(b, value, tables, factor), _add(f, other, tables, factor)
+                        factor = factors[row + 2, index]
+                        c, g = _add(c, value, tables, factor), _add(g, other, tables, factor)
+                        factor = factors[row + 3, index]
+                        d, h = _add(d, value, tables, factor), _add(h, other, tables, factor)
+                    _store(target + row * stride + at + width, e)
+                    _store(target + (row + 1) * stride + at + width, f)
+                    _store(target + (row + 2) * stride + at + width, g)
+                    _store(target + (row + 3) * stride + at + width, h)
+                else:
+                    for index in range(count):
+                        value = _load(zeros, source + index * step + at)
+                        a = _add(a, value, tables, factors[row, index])
+                        b = _add(b, value, tables, factors[row + 1, index])
+                        c = _add(c, value, tables, factors[row + 2, index])
+                        d = _add(d, value, tables, factors[row + 3, index])
+                _store(target + row * stride + at, a)
+                _store(target + (row + 1) * stride + at, b)
+                _store(target + (row + 2) * stride + at, c)
+                _store(target + (row + 3) * stride + at, d)
+                at += 2 * width if at + 2 * width <= length else width
+            row += 4
+        while row < factors.shape[0]:
+            at = 0
+            while at < length:
+                at = min(at, length - width)
+                a = zeros
+                for index in range(count):
+                    value = _load(zeros, source + index * step + at)
+                    a = _add(a, value, tables, factors[row, index])
+                _store(target + row * stride + at, a)
+                at += width
+            row += 1
+
+    return compiled(kernel)
+
+
+@compiled
+def _portable(out: Bytes, factors: Bytes, rows: Bytes, seed: int) -> None:
+    if seed >= 0:
+        draw(factors, seed)
+    out[:] = 0
+    for row in range(factors.shape[0]):
+        for index in range(rows.shape[0]):
+            table = PRODUCT[factors[row, index]]
+            for at in range(rows.shape[1]):
+                out[row, at] ^= table[rows[index, at]]
+
+
 @cache
 def available() -> tuple[str, ...]:
     """The kernels that this CPU can run, the best first."""
@@ -258,23 +251,12 @@ def available() -> tuple[str, ...]:
 
 @cache
 def kernel(kind: str) -> Kernel:
-    """The product of matrices, without checks."""
+    """The product of matrices, without checks; a seed of 0 or more draws the factors first."""
     return _portable if kind == "portable" else _vector_kernel(kind)
 
 
-@cache
-def _drawing(kind: str) -> Drawing:
-    """Draw coefficients, then the product, in one call."""
-    product = kernel(kind)
-
-    def drawing(out: Bytes, factors: Bytes, rows: Bytes, seed: int) -> None:
-        draw(factors, seed)
-        product(out, factors, rows)
-
-    return cast(Drawing, njit(drawing))
-
-
 _VECTOR = 64  # shorter rows are for the portable kernel
+_AS_GIVEN = -1
 
 
 class Field:
@@ -284,17 +266,12 @@ class Field:
         self.kind = kind or available()[0]
         self._kernel = kernel(self.kind)
         self._short = kernel("portable")
-        self._drawing = _drawing(self.kind)
 
     def combine(self, factors: Bytes, rows: Bytes, out: Bytes) -> None:
         """out = factors x rows. Rows of all three lie in one piece each."""
-        run = self._kernel if rows.shape[1] >= _VECTOR else self._short
-        run(out, factors, rows)
+        self.combine_anew(factors, rows, out, _AS_GIVEN)
 
     def combine_anew(self, factors: Bytes, rows: Bytes, out: Bytes, seed: int) -> None:
         """Draw the factors from a seed of 63 bits, then combine."""
-        if rows.shape[1] >= _VECTOR:
-            self._drawing(out, factors, rows, seed)
-        else:
-            draw(factors, seed)
-            self._short(out, factors, rows)
+        run = self._kernel if rows.shape[1] >= _VECTOR else self._short
+        run(out, factors, rows, seed)
