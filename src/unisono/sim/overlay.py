@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from unisono.core.entropy import stream
 from unisono.core.limits import check_fields
+from unisono.ens.scribe.node import Mesh
 from unisono.ens.scribe.options import SECOND, Shape
 from unisono.sim.mesh import MeshWorld
 from unisono.sim.outages import PAPER, Rhythm, link_crashes, node_crashes
@@ -184,13 +185,22 @@ class Trial:
             self.topology.repair(link)
 
     def _crash_processes(self) -> None:
-        """All but the publisher's; whoever comes back begins anew and subscribes."""
+        """All but the publisher's; whoever comes back begins anew, and subscribes as soon as it has
+        joined: over UDP it could not before, either."""
+        plan, world = self.plan, self.world
 
         def back(address: str) -> None:
             self._start(address)
-            self.world.subscribe(address, self._topic)
+            subscribe(address, world.nodes[address])
 
-        plan, world = self.plan, self.world
+        def subscribe(address: str, node: Mesh) -> None:
+            if world.nodes.get(address) is not node:
+                return  # it has crashed again
+            if node.settled:
+                world.subscribe(address, self._topic)
+            else:
+                world.at(world.now + SECOND // 4, partial(subscribe, address, node))
+
         for at_us, address, until_us in node_crashes(
             self.subscribers, plan.seed, plan.duration_s, plan.rhythm
         ):

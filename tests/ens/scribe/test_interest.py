@@ -111,6 +111,16 @@ def test_what_came_before_a_subscription_is_not_for_it() -> None:
     assert mine.wants(Item("a", "s", 3, b""))
 
 
+def test_before_a_subscription_is_effective_nothing_earlier_is_for_it() -> None:
+    mine = Subscriptions("me", Recent(SECOND))
+    mine.add("a", "", 0)
+    wanted = [mine.wants(Item("a", "s", number, b"")) for number in (7, 6, 8)]
+    assert wanted == [True, False, True]
+    mine.ready(Ready(0, 1), 0)
+    assert mine.wants(Item("a", "s", 9, b"")) and not mine.wants(Item("a", "s", 5, b""))
+    assert mine.wants(Item("a", "other", 5, b""))
+
+
 def test_a_process_that_has_published_to_very_many_topics_is_still_heard(monkeypatch: Any) -> None:
     monkeypatch.setattr(node_module, "_NUMBERED", 4)
     heard: list[bytes] = []

@@ -45,6 +45,25 @@ def test_what_others_have_is_missing_and_what_was_before_is_not() -> None:
     assert recent.add(item(8), 0) and recent.add(item(9), 0)
 
 
+@pytest.mark.parametrize("told", [False, True])
+def test_a_process_that_has_just_begun_does_not_ask_for_what_was_before(told: bool) -> None:
+    young, old = Recent(KEEP), Recent(KEEP)
+    young.start(0)
+    old.start(-KEEP)
+    for recent in (young, old):
+        if told:
+            recent.told("t", "s", 500, 0)
+        else:
+            recent.add(item(500), 0)
+        recent.told("t", "s", 502, 0)
+        recent.add(item(9, "new"), 0)  # of which the first ones may have been lost
+        recent.missing(0)
+    first = (("t", "new", tuple(range(1, 9))),)
+    assert young.missing(0) == [*first, ("t", "s", (501, 502))]
+    assert old.missing(0)[1][2][0] < 450
+    assert young.add(item(499), 0)  # if it comes nevertheless
+
+
 def test_what_is_too_old_is_given_up() -> None:
     recent = Recent(KEEP)
     recent.add(item(1), 0)

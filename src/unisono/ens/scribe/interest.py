@@ -57,9 +57,13 @@ class Subscriptions:
         return Interest(self._name, self.version, tuple(sorted(self.topics)))
 
     def wants(self, item: Item) -> bool:
-        """Whether the application is to get it."""
+        """Whether the application is to get it. Of a source that is heard before the subscription
+        is effective, nothing earlier: others may still have it, and it may be asked for."""
         if item.topic not in self.topics:
             return False
+        if item.topic in self._new:
+            begun = self._before.setdefault(item.topic, {})
+            begun.setdefault(item.source, item.number - 1)
         before = self._before.get(item.topic)
         return before is None or item.number > before.get(item.source, 0)
 

@@ -112,6 +112,7 @@ class Mesh:
 
     def start(self, now: int) -> list[Effect]:
         self.now = now
+        self.recent.start(now)
         if not self.seeds:
             self.cluster.found(now)
         else:

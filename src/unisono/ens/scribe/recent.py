@@ -27,13 +27,14 @@ Key = tuple[str, str]
 class _Stream:
     """The numbers heard of one topic and source."""
 
-    __slots__ = ("asked", "heard", "high", "last_us", "low")
+    __slots__ = ("ask_from", "asked", "heard", "high", "last_us", "low")
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, ask_from: int = 0) -> None:
         self.low = max(0, first - 1 - _BEFORE)  # nothing up to here is new
         self.high = first - 1
         self.heard: dict[int, int] = {}  # number -> when
         self.asked = 0  # what is missing up to here was noted a beat ago
+        self.ask_from = ask_from  # what is missing before came before this process
         self.last_us = 0
 
 
@@ -42,17 +43,22 @@ class Recent:
 
     def __init__(self, keep_us: int) -> None:
         self._keep_us = keep_us
+        self._young_us = -math.inf  # the process has just begun, until then
         self._streams: OrderedDict[Key, _Stream] = OrderedDict()
         self._sources: dict[str, dict[str, None]] = {}  # of these streams, by topic
         self._items: dict[tuple[str, str, int], tuple[int, Item]] = {}  # and when they came
         self._order: deque[tuple[int, Item]] = deque()
         self._bytes = 0
 
+    def start(self, now: int) -> None:
+        """The process begins."""
+        self._young_us = now + self._keep_us
+
     def add(self, item: Item, now: int) -> bool:
         """Whether it is new; then it is kept."""
         key = (item.topic, item.source)
         number = item.number
-        stream = self._stream(key, number)
+        stream = self._streams.get(key) or self._open(key, number, number, now)
         if number <= stream.low or number in stream.heard:
             return False
         stream.heard[number] = now
@@ -69,16 +75,17 @@ class Recent:
             self._drop()
         return True
 
-    def _stream(self, key: Key, number: int) -> _Stream:
-        stream = self._streams.get(key)
-        if stream is None:
-            stream = self._streams[key] = _Stream(number)
-            self._sources.setdefault(key[0], {})[key[1]] = None
-            if len(self._streams) > STREAMS:
-                (topic, source), _ = self._streams.popitem(last=False)
-                del self._sources[topic][source]
-                if not self._sources[topic]:
-                    del self._sources[topic]
+    def _open(self, key: Key, first: int, ask_from: int, now: int) -> _Stream:
+        """A stream that was not heard of. The first events of a source may have been lost; but if
+        there were many before, a process that has just begun was not there."""
+        old = first > _BEFORE and now < self._young_us
+        stream = self._streams[key] = _Stream(first, ask_from if old else 0)
+        self._sources.setdefault(key[0], {})[key[1]] = None
+        if len(self._streams) > STREAMS:
+            (topic, source), _ = self._streams.popitem(last=False)
+            del self._sources[topic][source]
+            if not self._sources[topic]:
+                del self._sources[topic]
         return stream
 
     def heard(self, topic: str, source: str, number: int) -> bool:
@@ -124,17 +131,18 @@ class Recent:
     def told(self, topic: str, source: str, number: int, now: int) -> None:
         """Somebody has heard this one. Only news keeps a stream from growing old: else those who
         tell each other of it would never stop, nor cease to ask for what nobody has."""
-        stream = self._stream((topic, source), number)
+        key = (topic, source)
+        stream = self._streams.get(key) or self._open(key, number, number + 1, now)
         if number > stream.high:
             stream.high = number
             stream.last_us = now
-            self._streams.move_to_end((topic, source))
+            self._streams.move_to_end(key)
 
     def begin(self, heads: Iterable[Head]) -> None:
         """What was published up to here is of no interest: it came before the subscription."""
         for topic, source, number in heads:
             if (topic, source) not in self._streams:
-                stream = self._stream((topic, source), number)
+                stream = self._open((topic, source), number, 0, 0)
                 stream.low = stream.high = number
                 self._streams.move_to_end((topic, source), last=False)  # nothing of it came here
 
@@ -147,7 +155,7 @@ class Recent:
         for (topic, source), stream in reversed(self._streams.items()):
             if stream.last_us < older_than_us:
                 break
-            begin = max(stream.low + 1, stream.high - GAP + 1)
+            begin = max(stream.low + 1, stream.high - GAP + 1, stream.ask_from)
             gaps = tuple(n for n in range(begin, stream.asked + 1) if n not in stream.heard)
             stream.asked = stream.high
             if gaps and stream.low < stream.high:
