@@ -58,6 +58,7 @@ def main(bus: str, folder: Path) -> None:
     while not query.lastProgress:  # from its first micro-batch on it misses nothing
         query.awaitTermination(1)
     asyncio.run(publish_and_wait(bus, alerts=10))
+    query.processAllAvailable()  # stop() would cut off the batch that brought the last alert
     query.stop()
     spark.stop()
 
