@@ -91,6 +91,9 @@ def test_addresses() -> None:
     for bad in ("", "7400", "127.0.0.1", "localhost:1", "::1:7400", "1.2.3.4:x", "1.2.3.4:65536"):
         with pytest.raises(BadInput, match="is not an address like"):
             parse(bad)
+    for bad in ("127.0.0.1\0:1", "1.2.3.4:" + "0" * 5000):  # from a peer
+        with pytest.raises(BadInput, match="is not an address like"):
+            parse(bad)
 
 
 @pytest.mark.parametrize("key", [KEY, None], ids=["sealed", "insecure"])
@@ -412,6 +415,23 @@ def test_a_socket_that_is_full_or_fails_loses_nothing(batched: bool) -> None:
             assert await one.endpoint.flushed(two.endpoint.address)
             assert two.contents == wanted
             assert one.endpoint.counters["socket errors"] > 0
+
+    run(scene)
+
+
+def test_what_was_acknowledged_is_handed_over_though_the_session_ends() -> None:
+    async def scene() -> None:
+        async with Node() as one, Node() as two:
+            to = two.endpoint.address
+            await one.send_all(to, [b"first"])
+            assert await one.endpoint.flushed(to)
+            two.endpoint.pause(one.endpoint.address)
+            await one.send_all(to, [b"second"])
+            assert await one.endpoint.flushed(to)
+            assert two.contents == [b"first"]
+            one.endpoint.drop(to)  # it says goodbye
+            await two.until(lambda: bool(two.gone))
+            assert two.contents == [b"first", b"second"]
 
     run(scene)
 

@@ -71,6 +71,12 @@ def trees_wrong(world: MeshWorld, slot: int) -> Iterator[str]:
             for node in world.nodes.values()
             if topic in node.subscribed and node.cluster.view is not None
         }
+        for name, parent in found.items():
+            tree = parent.trees.get(topic)
+            for child in tree.children if tree is not None else ():
+                below = found[child].trees.get(topic) if child in found else None
+                if below is None or below.parent is None or below.parent.site != name:
+                    yield f"{topic} {slot}: {child} is not the child of {name}"
         for start in wanting:
             at, passed = start, {start}
             while True:
@@ -129,6 +135,20 @@ class Story:
         seeds = self.rng.sample(joined, min(2, len(joined)))
         world.start(address, domain, seeds)  # the first one, or the only one left, begins a mesh
         return address
+
+    def cut(self, times: int) -> None:
+        """Ways between processes are cut, some at a time, for some beats; then all are whole."""
+        world, rng = self.world, self.rng
+        names = list(world.nodes)
+        pairs = [frozenset((a, b)) for i, a in enumerate(names) for b in names[:i]]
+        for _ in range(times):
+            if rng.random() < 0.5:
+                side = frozenset(rng.sample(names, rng.randrange(1, len(names))))
+                self.net.cut = {pair for pair in pairs if len(pair & side) == 1}
+            else:
+                self.net.cut = set(rng.sample(pairs, rng.randrange(1, len(pairs))))
+            world.run(world.now + rng.randint(2, 30) * self.shape.beat_us)
+        self.net.cut = set()
 
     def disturb(self, steps: int, domains: int) -> None:
         """One step a beat or so."""

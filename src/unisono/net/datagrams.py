@@ -33,9 +33,10 @@ def parse(address: str) -> Sockaddr:
     family = socket.AF_INET6 if v6 else socket.AF_INET
     try:
         packed = socket.inet_pton(family, host[1:-1] if v6 else host)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL in it
         packed = b""
-    if not packed or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+    number = port.isascii() and port.isdigit() and len(port) <= 5
+    if not packed or not number or int(port) >= 1 << 16:
         raise BadInput(f"{address!r} is not an address like 127.0.0.1:7400 or [::1]:7400")
     return socket.inet_ntop(family, packed), int(port)
 

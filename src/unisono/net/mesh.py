@@ -167,15 +167,19 @@ class MeshService:
     async def _tick(self) -> None:
         while True:
             began = time.monotonic()
-            try:
-                self._beat()
-            except Exception as error:  # a fault here must neither be hidden nor end the beats
-                log.exception("a beat of the mesh failed")
-                self._lost(f"a beat of the mesh failed: {error!r}")
+            self._guarded("a beat of the mesh", self._beat)
             beat_s = self.mesh.shape.beat_us / 1e6
             if not self.mesh.cluster.joined:
                 beat_s = min(beat_s, 0.1)
             await asyncio.sleep(max(0.0, began + beat_s - time.monotonic()))
+
+    def _guarded(self, what: str, do: Callable[[], None]) -> None:
+        """A fault must neither be hidden nor end the beats, nor lose the messages after it."""
+        try:
+            do()
+        except Exception as error:
+            log.exception("%s failed", what)
+            self._lost(f"{what} failed: {error!r}")
 
     def _beat(self) -> None:
         view = self.mesh.cluster.view
@@ -206,7 +210,11 @@ class MeshService:
             self.rejected[problem.reason] += 1
             return
         self._crowded.clear()
-        self._carry(self.mesh.receive(sender, message, self._now()))
+        kind = type(message).__name__
+        self._guarded(
+            f"a message of the mesh ({kind})",
+            lambda: self._carry(self.mesh.receive(sender, message, self._now())),
+        )
         if self._crowded and isinstance(message, BULKY) and sender not in self._resting:
             self._resting[sender] = asyncio.create_task(self._rest(sender, [*self._crowded]))
 

@@ -14,6 +14,7 @@ import heapq
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 
 from unisono.core.limits import MeshLimits
@@ -211,7 +212,15 @@ class Endpoint:
         self._counts["resent"] += peer.link.resent
         self._wake(peer)
 
+    def _hand_over(self, peer: _Peer) -> None:
+        """The link ends. What was held back while the peer was paused had been acknowledged."""
+        if peer.paused:
+            with suppress(Malformed):
+                for message in peer.link.resume(BULK, clock_us()):
+                    self._on_message(peer.name, message)
+
     def _gone(self, peer: _Peer) -> None:
+        self._hand_over(peer)
         self._remove(peer)
         self._on_gone(peer.name)
 
@@ -228,6 +237,7 @@ class Endpoint:
             if peer is None:
                 peer = self._add(address)
             elif not change.resumes:
+                self._hand_over(peer)
                 self._close_link(peer)
                 peer.link = Link(self._packet_bytes, self._limits)
                 if peer.paused:

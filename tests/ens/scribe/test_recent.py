@@ -120,3 +120,43 @@ def test_a_new_subscription_hides_nothing_that_is_missing() -> None:
     recent.missing(4 * KEEP)
     assert recent.missing(4 * KEEP) == [("t", "s", (2, 3))]
     assert recent.heads({"t"}, 5 * KEEP) == [("t", "s", 3)]
+
+
+@pytest.mark.parametrize("ahead", [1500, 30_000])
+def test_a_gap_far_behind_is_asked_for(ahead: int) -> None:
+    recent = Recent(KEEP)
+    recent.add(item(1), 1)
+    for number in range(3, ahead):
+        recent.add(item(number), 1)
+    recent.missing(0)
+    assert recent.missing(0) == [("t", "s", (2,))]
+
+
+def test_of_many_that_are_missing_the_latest_are_asked_for() -> None:
+    recent = Recent(KEEP)
+    recent.add(item(1), 1)
+    recent.told("t", "s", 5000, 1)
+    recent.missing(0)
+    ((_, _, numbers),) = recent.missing(0)
+    assert numbers == tuple(range(5000 - recent_module.GAP + 1, 5001))
+
+
+def test_what_is_remembered_behind_a_gap_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_module, "ITEMS", 100)
+    recent = Recent(KEEP)
+    recent.add(item(1), 1)
+    for number in range(3, 1000):
+        recent.add(item(number), 1)
+        assert len(recent._streams["t", "s"].heard) <= 101
+    assert not recent.add(item(2), 1)  # nobody has it any more
+    assert recent.add(item(1000), 1)
+
+
+def test_what_others_see_to_is_followed_until_it_comes_here() -> None:
+    recent = Recent(KEEP)
+    for number in (5, 300):
+        recent.begin([("t", "s", number)])
+    recent.add(item(303), 1)
+    recent.begin([("t", "s", 302)])  # too late: it is missing here
+    recent.missing(0)
+    assert recent.missing(0) == [("t", "s", (301, 302))]

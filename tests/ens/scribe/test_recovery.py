@@ -384,3 +384,62 @@ def test_a_guest_is_a_cluster_where_no_node_of_its_domain_is_left() -> None:
     world.publish("n1", TOPIC, b"x")
     world.run(world.now + 10 * shape.beat_us)
     assert got == [("guest", b"x")]
+
+
+@pytest.mark.parametrize("trees", [1, 2])
+def test_backups_that_want_nothing_themselves_lose_nothing(trees: int) -> None:
+    """All coordinators of a cluster crash at once; guests of it and of a cluster below it get what
+    was published until others take over, however many that are."""
+    shape = Shape(trees=trees, backups=1)
+    got: Counter[tuple[str, bytes]] = Counter()
+    world = MeshWorld(Flat(1), shape, 1, lambda a, t, frame, now: got.update([(a, frame)]))
+    for domain in ("d0", "d1", "d2"):
+        for number in range(5):
+            world.start(f"{domain}-{number}", domain, ["d0-0"] if world.nodes else [])
+            world.run(world.now + 3 * shape.beat_us)
+    guests = {"g1": "d1-0", "g2": "d2-0"}
+    for guest, host in guests.items():
+        world.start(guest, "", [host], candidate=False)
+    world.run(world.now + 20 * shape.beat_us)
+    tickets = [world.subscribe(guest, TOPIC) for guest in guests]
+    assert world.run_until(lambda: world.done.issuperset(tickets), 10**8)
+    world.run(world.now + 90 * shape.beat_us)
+    for number in range(1000):
+        if number == 200:
+            for address in [a for a in world.nodes if a[:2] == "d1" and world.nodes[a].sites]:
+                world.crash(address)
+        world.publish("d0-0", TOPIC, b"%d" % number)
+        world.run(world.now + shape.beat_us // 25)
+    world.run(world.now + 60 * shape.beat_us)
+    assert [got[guest, b"%d" % n] for guest in guests for n in range(1000)] == [1] * 2000
+
+
+def until_heard_us(crashes: bool) -> int:
+    """The last process of the root's domain ends, and another domain publishes: until all have
+    it."""
+    mesh = Domains(3, Shape(trees=1, backups=0))
+    world = mesh.world
+    root = next(
+        a
+        for a, node in world.nodes.items()
+        if any(site.trees[TOPIC].root for site in node.sites.values())
+    )
+    of_root = [a for a, domain in mesh.of.items() if domain == mesh.of[root]]
+    for address in of_root:
+        if address != root:
+            world.leave(address)
+            mesh.beats(3)
+    if crashes:
+        world.crash(root)
+    else:
+        world.leave(root)
+    publisher, *others = [a for a in mesh.subscribers if a not in of_root]
+    begun = world.now
+    world.publish(publisher, TOPIC, b"after")
+    wanted = {(address, b"after") for address in others}
+    assert world.run_until(lambda: wanted <= mesh.got.keys(), 10**8)
+    return world.now - begun
+
+
+def test_a_site_that_leaves_is_not_waited_for() -> None:
+    assert until_heard_us(crashes=False) < 4 * Shape().beat_us < until_heard_us(crashes=True)

@@ -257,8 +257,8 @@ class Cluster:
         if view is None or message.site != view.site:
             return
         self.hear(message.name, now)
-        if self.leads:
-            self._tell(sender, Views(view))
+        if self.leads or self.member(message.name) is None:
+            self._tell(sender, Views(view))  # it may have been left out, and is to enter again
         elif self.hears(self.leader.name, now):
             self._tell(sender, Wait(view.site, view.number))
         elif any(member.name == message.name for member in self._after_me()):

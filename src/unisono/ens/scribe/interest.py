@@ -117,6 +117,10 @@ class Wishes:
         """The last that is known, -1: none."""
         return self._known[name][0] if name in self._known else -1
 
+    @property
+    def wanted(self) -> AbstractSet[str]:
+        return self.wanting.keys()
+
     def topics(self, name: str) -> AbstractSet[str]:
         return self._known[name][1] if name in self._known else _NONE
 

@@ -209,12 +209,13 @@ class Ping(Message, frozen=True):
 
 
 class Pong(Message, frozen=True):
-    """I do. `above`: what you are my child for and how, hashed."""
+    """I do. `above`: what you are my child for and how, `below`: my parent for; hashed."""
 
     slot: Slot
     me: Contact
     sent_us: Number
     above: int = 0
+    below: int = 0
     heads: tuple[Head, ...] = ()
 
 
@@ -301,7 +302,7 @@ class AskTopics(Message, frozen=True):
     """What am I your parent for?"""
 
     slot: Slot
-    site: str
+    me: Contact
 
 
 class Topics(Message, frozen=True):
@@ -310,6 +311,13 @@ class Topics(Message, frozen=True):
     slot: Slot
     child: Contact
     topics: tuple[str, ...]
+
+
+class Bye(Message, frozen=True):
+    """This site is no more."""
+
+    slot: Slot
+    site: str
 
 
 class AskPaths(Message, frozen=True):

@@ -372,7 +372,8 @@ class Mesh:
             if member.name == self.name:
                 continue
             if self.name in coordinators:
-                topics = self._wishes.topics(member.name)
+                backs = member.name in coordinators  # it shall know what to fetch if it takes over
+                topics = self._wishes.wanted if backs else self._wishes.topics(member.name)
                 told = topics and self.sites
                 heads = tuple(self.recent.heads(topics, self.now)) if told else ()
                 known = heard if member == cluster.leader else ()
@@ -524,8 +525,10 @@ class Mesh:
     def _heard_beat(self, sender: str, beat: m.Beat) -> None:
         self.cluster.beat(beat, self.now)
         for topic, source, number in beat.heads:
-            if topic in self.subscribed:
+            if topic in self.subscribed or (self.sites and topic in self._wishes.wanted):
                 self.recent.told(topic, source, number, self.now)
+            elif not self.sites:
+                self.recent.begin(((topic, source, number),))
         known = max(0, self._wishes.version(beat.name))
         if beat.interest > known and self._me in self.cluster.coordinators:
             self.tell(sender, m.AskInterest())

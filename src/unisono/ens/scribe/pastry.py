@@ -40,7 +40,7 @@ class Seen:
             self._doubts += 1
             if self._doubts < _DOUBTS:
                 return False
-        changed = contact.version != self.contact.version
+        changed = contact != self.contact  # two views of one number: a leader died announcing it
         self.contact = contact
         self._doubts = 0
         return changed
@@ -156,6 +156,11 @@ class Ring:
             if tries + 1 < _TRIES:
                 self._doubtful[contact.site] = (contact, tries + 1)
         return [contact for contact, _ in asked]
+
+    @property
+    def unanswered(self) -> list[Contact]:
+        """Those that have not answered the last time."""
+        return [known.contact for known in self.known.values() if known.unanswered]
 
     def look_after(self) -> Contact | None:
         """One of those that are not neighbours, in turn: it is to be asked for news."""

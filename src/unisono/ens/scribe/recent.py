@@ -11,13 +11,14 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from itertools import islice
 
 from unisono.ens.scribe.messages import Head, Item, Numbers
 
 ITEMS = 1 << 15  # kept for others: the oldest goes
 BYTES = 64 << 20
 STREAMS = 1 << 15  # topics and sources: the one that was silent longest is forgotten
-GAP = 1024  # missing numbers of one stream that are asked for; what lies before is given up
+GAP = 1024  # missing numbers of one stream that are asked for at a time, the latest
 _BEFORE = 64  # of a stream heard for the first time, so many earlier ones were missed at most
 _HEADS = 256  # streams named in a sign of life, the most recent
 
@@ -35,7 +36,13 @@ class _Stream:
         self.heard: dict[int, int] = {}  # number -> when
         self.asked = 0  # what is missing up to here was noted a beat ago
         self.ask_from = ask_from  # what is missing before came before this process
-        self.last_us = 0
+        self.last_us = 0  # what came or was told was new; 0: nothing of it came by here
+
+    def close_up(self) -> None:
+        """Nothing is missing up to the first gap."""
+        while self.low + 1 in self.heard:
+            self.low += 1
+            del self.heard[self.low]
 
 
 class Recent:
@@ -65,9 +72,9 @@ class Recent:
         stream.last_us = now
         self._streams.move_to_end(key)
         stream.high = max(stream.high, number)
-        while stream.low + 1 in stream.heard:
-            stream.low += 1
-            del stream.heard[stream.low]
+        if len(stream.heard) > ITEMS:  # nobody keeps what is missing before
+            stream.low = min(stream.heard) - 1
+        stream.close_up()
         self._items[(*key, number)] = (now, item)
         self._order.append((now, item))
         self._bytes += len(item.frame)
@@ -139,12 +146,15 @@ class Recent:
             self._streams.move_to_end(key)
 
     def begin(self, heads: Iterable[Head]) -> None:
-        """What was published up to here is of no interest: it came before the subscription."""
+        """What was published up to here is of no interest: it came before the subscription, or
+        others saw to it."""
         for topic, source, number in heads:
-            if (topic, source) not in self._streams:
+            stream = self._streams.get((topic, source))
+            if stream is None:
                 stream = self._open((topic, source), number, 0, 0)
-                stream.low = stream.high = number
                 self._streams.move_to_end((topic, source), last=False)  # nothing of it came here
+            if not stream.last_us:
+                stream.low = stream.high = number
 
     def missing(self, older_than_us: int) -> list[Numbers]:
         """What has not come though later ones have, or though others have it.
@@ -155,8 +165,9 @@ class Recent:
         for (topic, source), stream in reversed(self._streams.items()):
             if stream.last_us < older_than_us:
                 break
-            begin = max(stream.low + 1, stream.high - GAP + 1, stream.ask_from)
-            gaps = tuple(n for n in range(begin, stream.asked + 1) if n not in stream.heard)
+            noted = range(max(stream.low + 1, stream.ask_from), stream.asked + 1)
+            latest = islice((n for n in reversed(noted) if n not in stream.heard), GAP)
+            gaps = tuple(latest)[::-1]
             stream.asked = stream.high
             if gaps and stream.low < stream.high:
                 found.append((topic, source, gaps))
@@ -173,9 +184,7 @@ class Recent:
                 if past is not None and past > stream.low:
                     stream.heard = {n: at for n, at in stream.heard.items() if n > past}
                     stream.low = past
-                    while stream.low + 1 in stream.heard:
-                        stream.low += 1
-                        del stream.heard[stream.low]
+                    stream.close_up()
 
     def _drop(self) -> None:
         _, item = self._order.popleft()

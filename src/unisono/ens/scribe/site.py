@@ -21,6 +21,7 @@ from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.pastry import Ring, Seen
 from unisono.ens.scribe.recent import Recent
 from unisono.ens.scribe.scouts import Scouts
+from unisono.ens.scribe.survey import Survey
 from unisono.ens.scribe.trees import LONGEST, Tree, Trees
 
 UNDER_WAY = 1 << 14  # events that the root has not confirmed: the oldest is not sent again
@@ -60,19 +61,6 @@ class Watched(Seen):
         self.heard_us = now
 
 
-class _Survey:
-    """Who was asked to take us as a child, and what they said."""
-
-    __slots__ = ("asked_us", "contacts", "offers", "told", "wait_us")
-
-    def __init__(self, contacts: Iterable[Contact], wait_us: int) -> None:
-        self.contacts = tuple(contacts)
-        self.wait_us = wait_us  # until they are asked again, if some must first measure the way
-        self.asked_us = 0
-        self.offers: list[m.Offered] = []
-        self.told = False  # the leader knows
-
-
 class Site:
     """One slot of a cluster, at its active coordinator."""
 
@@ -100,7 +88,7 @@ class Site:
         self._from_parent: dict[tuple[str, str, int], None] = {}
         self._to_check: deque[tuple[int, Item]] = deque()
         self._fed = Recent(shape.keep_us)  # what this tree has brought, unless all trees feed it
-        self._surveys: dict[str, _Survey] = {}  # by topic
+        self._surveys: dict[str, Survey] = {}  # by topic
         self.scouts = Scouts(shape)
         self._ticks = 0
 
@@ -149,9 +137,11 @@ class Site:
             self._ping(contact)
 
     def _ping(self, contact: Contact) -> None:
+        self.tell(contact, self._ping_of(contact))
+
+    def _ping_of(self, contact: Contact) -> m.Ping:
         me = self._process.contact(self.slot)
-        below = self.trees.below(contact.site)
-        self.tell(contact, m.Ping(self.slot, contact.site, me, self.now, below))
+        return m.Ping(self.slot, contact.site, me, self.now, self.trees.below(contact.site))
 
     def find(self, find: m.Find, now: int) -> None:
         """On its way to the nearest; an asker that joins is told whom this site knows."""
@@ -191,11 +181,11 @@ class Site:
 
     def ping(self, ping: m.Ping, now: int) -> None:
         self.now = now
+        me = self._process.contact(self.slot)
         sender = ping.me.addresses[0]
         if ping.site != self.site:
-            self._process.tell(sender, m.Pong(self.slot, self._process.contact(self.slot), now))
+            self._process.tell(sender, m.Pong(self.slot, me, now))
             return
-        me = self._process.contact(self.slot)
         self._heard(ping.me, None)
         site = ping.me.site
         known = self.ring.known.get(site)
@@ -206,9 +196,9 @@ class Site:
         topics = {topic for topic, _ in self.trees.of_child(site)}
         heads = self._process.recent.heads(topics, now) if topics else []
         above = self.trees.above_them(site)
-        self._process.tell(sender, m.Pong(self.slot, me, ping.sent_us, above, tuple(heads)))
-        if ping.below != self.trees.below_us(site):
-            self._process.tell(sender, m.AskTopics(self.slot, self.site))
+        below = self.trees.below(site)
+        self._process.tell(sender, m.Pong(self.slot, me, ping.sent_us, above, below, tuple(heads)))
+        self._compare(ping.me, ping.below)
 
     def pong(self, pong: m.Pong, now: int) -> None:
         self.now = now
@@ -219,6 +209,13 @@ class Site:
                 self._process.recent.told(topic, source, number, now)
         if pong.above != self.trees.above(pong.me.site):
             self._process.tell(sender, m.AskPaths(self.slot, self.site))
+        self._compare(pong.me, pong.below)
+
+    def _compare(self, other: Contact, below: int) -> None:
+        """Does it hang below us where we think so?"""
+        if below != self.trees.below_us(other.site):
+            me = self._process.contact(self.slot)
+            self._process.tell(other.addresses[0], m.AskTopics(self.slot, me))
 
     def _heard(self, contact: Contact, rtt_us: int | None) -> None:
         self._see_rival(contact)
@@ -288,48 +285,50 @@ class Site:
         self._fed.tidy(now)
         self._survey()
 
-    def _ping_of(self, contact: Contact) -> m.Ping:
-        me = self._process.contact(self.slot)
-        return m.Ping(self.slot, contact.site, me, self.now, self.trees.below(contact.site))
-
     def _look_around(self) -> None:
-        """Ask one site in turn whom it knows; the next ones on either side now and then."""
+        """Ask one site in turn whom it knows; the next ones on either side now and then. Who has
+        not answered is asked every time, until it does or is gone."""
         beside = self.ring.neighbours
         other = self.ring.look_after()
-        if other is not None and other.site not in self._watched:
-            known = self.ring.known[other.site]
-            known.unanswered += 1
-            if known.unanswered > self._shape.silence:
-                self._gone(other.site)
-                return
-            self._ping(other)
+        asked = {c.site: c for c in (*self.ring.unanswered, *((other,) if other else ()))}
+        for site, contact in asked.items():
+            if site not in self._watched:
+                known = self.ring.known[site]
+                known.unanswered += 1
+                if known.unanswered > self._shape.silence:
+                    self._gone(site)
+                else:
+                    self._ping(contact)
         if self._ticks % 2 == 0 and beside:
             other = beside[self._ticks // 2 % len(beside)]
         if other is not None:
             self.tell(other, m.AskKnown(self.slot, self._process.contact(self.slot)))
 
     def _gone(self, site: str) -> None:
-        self._watched.pop(site, None)
         known = self.ring.known.get(site)
         if known is not None:
             self.scouts.lost(known.contact)
+        self.bye(site)
+
+    def bye(self, site: str) -> None:
+        """It is no more."""
+        self._watched.pop(site, None)
+        self._used.pop(site, None)
         self.ring.forget(site)
         for topic in [t for t, root in self._roots.items() if root.site == site]:
             del self._roots[topic]
         self.trees.lost(site, self.now)
 
     def topics(self, ask: m.AskTopics) -> None:
-        """A parent asks what it is one for."""
-        parent = self.trees.around.get(ask.site)
-        if parent is not None:
-            topics = tuple(topic for topic, _ in self.trees.of_parent(ask.site))
-            self.tell(parent, m.Topics(self.slot, self._process.contact(self.slot), topics))
+        """A parent asks what it is one for; perhaps it is none."""
+        topics = tuple(topic for topic, _ in self.trees.of_parent(ask.me.site))
+        self.tell(ask.me, m.Topics(self.slot, self._process.contact(self.slot), topics))
 
     def leave(self) -> None:
-        """Say goodbye to parents and children: this process goes and nobody follows here."""
-        for topic, tree in self.trees.trees.items():
-            if tree.parent is not None:
-                self.tell(tree.parent, m.Prune(self.slot, topic, self.site))
+        """Say goodbye to all that know this site: the process goes and nobody follows here."""
+        known = {site: seen.contact for site, seen in self.ring.known.items()}
+        for contact in (known | self.trees.around).values():
+            self.tell(contact, m.Bye(self.slot, self.site))
 
     # Events.
 
@@ -513,7 +512,7 @@ class Site:
                 self.tell(adopt.parent, m.Have(self.slot, me, kept, late=False))
         if new and self._shape.diverse:
             first_us = _MEASURE_BEATS[0] * self._shape.beat_us
-            survey = self._surveys[adopt.topic] = _Survey((adopt.parent, *others), first_us)
+            survey = self._surveys[adopt.topic] = Survey((adopt.parent, *others), first_us)
             self._ask_offers(adopt.topic, survey)
 
     def probe(self, probe: m.Probe, now: int) -> None:
@@ -542,7 +541,7 @@ class Site:
         if survey is not None:
             survey.offers.append(offered)
 
-    def _ask_offers(self, topic: str, survey: _Survey) -> None:
+    def _ask_offers(self, topic: str, survey: Survey) -> None:
         survey.asked_us, survey.offers, survey.told = self.now, [], False
         probe = m.Probe(self.slot, topic, self._process.contact(self.slot))
         for contact in survey.contacts:
@@ -580,6 +579,7 @@ AT_SITE: dict[type[Message], Callable[[Site, Any, int], None]] = {
     m.Path: lambda site, path, now: site.at(now).trees.path(path, now),
     m.AskTopics: lambda site, ask, now: site.at(now).topics(ask),
     m.Topics: lambda site, topics, now: site.at(now).trees.topics(topics, now),
+    m.Bye: lambda site, bye, now: site.at(now).bye(bye.site),
     m.AskPaths: lambda site, ask, now: site.at(now).trees.paths(ask),
     m.Probe: Site.probe,
     m.Offered: lambda site, offered, now: site.at(now).offered(offered),

@@ -1,4 +1,4 @@
-"""At the leader of a cluster: which parents to take, for all trees of a topic together.
+"""Which parents to take, for all trees of a topic together: the leader of a cluster decides.
 
 Coordinators tell it what the sites that they asked have offered. A tree that has not asked now
 keeps its parent, and the others choose with regard to that one.
@@ -7,16 +7,29 @@ keeps its parent, and the others choose with regard to that one.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from unisono.ens.scribe.diversity import Offer, choose
-from unisono.ens.scribe.messages import Offered, Offers, Take
+from unisono.ens.scribe.messages import Contact, Offered, Offers, Take
 
 _TAKEN = 1 << 12  # topics whose parents are remembered
 
 
+class Survey:
+    """At a coordinator: who was asked to take us as a child, and what they said."""
+
+    __slots__ = ("asked_us", "contacts", "offers", "told", "wait_us")
+
+    def __init__(self, contacts: Iterable[Contact], wait_us: int) -> None:
+        self.contacts = tuple(contacts)
+        self.wait_us = wait_us  # until they are asked again, if some must first measure the way
+        self.asked_us = 0
+        self.offers: list[Offered] = []
+        self.told = False  # the leader knows
+
+
 class Surveys:
-    """What was offered, until it is decided, and what was taken."""
+    """At the leader: what was offered, until it is decided, and what was taken."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[int, dict[int, tuple[Offered, ...]]]] = {}  # topic -> since
