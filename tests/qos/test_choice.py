@@ -9,7 +9,8 @@ import pytest
 from unisono.core.effects import Effect, Send, Store
 from unisono.core.events import Control
 from unisono.core.limits import Limits
-from unisono.qos.membership import STORE_KEY, Membership
+from unisono.qos.choice import STORE_KEY, Choice
+from unisono.qos.membership import Membership
 from unisono.qos.views import Accept, Accepted, Prepare, Promise, Refuses, View, Vote
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -88,16 +89,16 @@ def test_one_view_of_each_number() -> None:
 
 def test_a_voter_that_forgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail."""
-    store = Membership._store
+    store = Choice._store
 
-    def forgets(self: Membership) -> Effect:
+    def forgets(self: Choice) -> Effect:
         assert self._vote is not None
         kept, self._vote = self._vote, Vote(self._vote.view)
         effect = store(self)
         self._vote = kept
         return effect
 
-    monkeypatch.setattr(Membership, "_store", forgets)
+    monkeypatch.setattr(Choice, "_store", forgets)
     views = (views for seed in range(300) for views in play(seed).chosen.values())
     assert any(len(chosen) > 1 for chosen in views)
 

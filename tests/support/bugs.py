@@ -12,7 +12,7 @@ import pytest
 from unisono.core.effects import Notify
 from unisono.core.events import Event, Past, Status
 from unisono.core.predicate import Predicate
-from unisono.qos import membership
+from unisono.qos import choice
 from unisono.qos.content import Content
 from unisono.qos.fifo.source import MayWant, Source
 from unisono.qos.total_order import messages as msg
@@ -190,7 +190,7 @@ def cuts_long_queues_short(patch: Patch) -> None:
 
 
 def chooses_views_alone(patch: Patch) -> None:
-    patch.setattr(membership, "majority", lambda count: 1)
+    patch.setattr(choice, "majority", lambda count: 1)
 
 
 def forgets_the_disk(patch: Patch) -> None:

@@ -27,10 +27,11 @@ from unisono.net.capacity import free_processor
 from unisono.net.disk import Disk
 from unisono.net.runtime import Runtime
 from unisono.net.services import service_of
+from unisono.qos.choice import STORE_KEY
 from unisono.qos.content import Content
 from unisono.qos.deadline import PROFILES, Deadline, Goal
 from unisono.qos.fifo.options import Fifo
-from unisono.qos.membership import STORE_KEY, Membership
+from unisono.qos.membership import Membership
 from unisono.qos.reliable.options import Reliability
 from unisono.qos.total_order.adapt import Adapt
 from unisono.qos.total_order.layer import TotalOrder

@@ -9,8 +9,9 @@ by mistake asks to come back. Processes that only publish and subscribe (clients
 and are in none.
 
 A newcomer says Hello to everyone. If nobody answers within the discovery time it founds a bus; two
-newcomers hear each other, and the one with the smaller id founds. Two buses that formed unheard of
-each other are found out and refused: numbers of two managers could not be told apart.
+newcomers hear each other, and the one with the smaller id founds. Of two buses that formed unheard
+of each other, one that is a single process and manages no topic yet gives in and joins the other;
+else both are refused: numbers of two managers could not be told apart.
 
 A view is *complete* when every member has all managers that it gives to it. Earlier views do not
 matter any more then; `chain` holds those that may.
@@ -22,17 +23,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from unisono.core.effects import CancelTimer, Done, Effect, Fail, Send, SetTimer, Store
+from unisono.core.effects import CancelTimer, Done, Effect, Fail, Send, SetTimer
 from unisono.core.events import EVERYONE, Control
 from unisono.core.limits import Limits
 from unisono.core.node import CLOSE, JOIN
+from unisono.qos.choice import Choice
 from unisono.qos.detector import Detector
 from unisono.qos.views import (
-    Accept,
-    Accepted,
     Alive,
     AskView,
-    Ballot,
     Dissolved,
     Goodbye,
     Hello,
@@ -41,31 +40,17 @@ from unisono.qos.views import (
     NewView,
     Past,
     Prepare,
-    Promise,
-    Refuses,
     TurnedAway,
     View,
     Vote,
     Willing,
-    majority,
 )
 
 DISCOVERY_TIMER = "discover"
 ALIVE_TIMER = "alive"
 TIMERS = (DISCOVERY_TIMER, ALIVE_TIMER)
-STORE_KEY = "membership"
 _PATIENCE = 4  # periods of silence after which a member is suspected
 _HELLOS = 6  # discovery times after which nobody adds this node for its old word
-
-
-class _Proposal(msgspec.Struct):
-    """A choice under way, at its proposer."""
-
-    ballot: Ballot
-    since: int
-    promises: dict[str, Promise] = {}
-    accepts: set[str] = set()
-    proposed: View | None = None
 
 
 class Membership:
@@ -100,6 +85,7 @@ class Membership:
         self._started_us = 0
         self._asked_us = 0  # when this round of discovery began
         self._rivals: set[str] = set()  # newcomers heard of in this round that may found
+        self._yields_to: str | None = None  # a bus that was asked for its view, to join it
         self._known: str | None = None  # a bus that exists, though nobody has let us in
         self._joined = False
         self._leaving = False
@@ -107,16 +93,13 @@ class Membership:
         self._dissolves = False
         self._alone = False
         self._willing_us: int | None = None  # when this node last said that it wants to join
-        self._vote: Vote | None = None
-        if stored is not None:
-            self._vote = msgspec.msgpack.decode(stored, type=Vote)
-        self.view: View | None = self._vote.view if self._vote is not None else None
+        vote = msgspec.msgpack.decode(stored, type=Vote) if stored is not None else None
+        self._choice = Choice(node_id, vote, self._wanted, self._chosen)
+        self.view: View | None = vote.view if vote is not None else None
         self._detector = Detector(node_id, period_us)
         self._ready: dict[str, int] = {}  # member -> the newest view in which it is ready
         self._joining: dict[str, int] = {}  # newcomer -> when it last said Hello
         self._leavers: set[str] = set()
-        self._round = 0
-        self._proposal: _Proposal | None = None
         self._alive_at = 0
         self.completed = 0  # the newest view known to be complete
         self.topics: Callable[[], dict[str, int]] = dict  # managed here -> events so far
@@ -147,8 +130,8 @@ class Membership:
     def start(self, now: int) -> list[Effect]:
         self._started_us = now
         out: list[Effect] = []
-        if self._vote is not None:  # from the disk: this node was only slow
-            self._detector.watch(self._vote.view.members, now)
+        if self.view is not None:  # from the disk: this node was only slow
+            self._detector.watch(self.view.members, now)
             out = self._join(now)
         elif self._initial is not None:
             out = [*self._install(self._initial, now), *self._join(now)]
@@ -304,7 +287,8 @@ class Membership:
         if isinstance(message, Hello):
             return self._greet(message, sender, now)
         if isinstance(message, Known):
-            return [*self._known_bus(message.bus), *self._answer_known(message, sender, now)]
+            known = self._other_bus(message.bus, self._period_us is not None, sender, now)
+            return [*known, *self._answer_known(message, sender, now)]
         if isinstance(message, Willing):
             return self._add(message, sender, now)
         if isinstance(message, Alive):
@@ -326,7 +310,8 @@ class Membership:
             self._known = message.bus
             return []
         if message.bus != view.bus:
-            return self._known_bus(message.bus)
+            idle = message.number == 1 and not message.topics
+            return self._other_bus(message.bus, idle, sender, now)
         if message.ready:
             self._ready[sender] = max(self._ready.get(sender, 0), message.number)
         elif message.number == view.number:
@@ -403,19 +388,40 @@ class Membership:
         self._willing_us = now
         return [Send(sender, Willing(message.token))]
 
-    def _known_bus(self, bus: str) -> list[Effect]:
+    @property
+    def _idle(self) -> bool:
+        """Whether this bus is nobody but this process, and has put nothing in order."""
+        view = self.view
+        return view is not None and view == self._first and not self.topics()
+
+    def _other_bus(self, bus: str, idle: bool, sender: str, now: int) -> list[Effect]:
+        """There is a bus. `idle`: it has put nothing in order, or its signs of life will tell."""
         view = self.view
         if view is None:
             self._known = bus
             return []
         if bus == view.bus:
             return []
-        return [
-            Fail(
-                f"two buses formed at the same time ({view.bus} and {bus}): their orders cannot be "
-                "joined; close all processes, or start them one discovery time apart"
-            )
-        ]
+        if self._idle and (not idle or bus < view.bus):
+            self._yields_to = bus
+            return [Send(sender, AskView())]
+        if not idle:
+            return [self._two_buses(bus)]
+        if self._period_us is not None and all(self._suspected(m, now) for m in view.members):
+            return [
+                Fail(
+                    "all processes that hosted topic managers are gone, and another bus has begun; "
+                    "connect again"
+                )
+            ]
+        return []
+
+    def _two_buses(self, bus: str) -> Effect:
+        assert self.view is not None
+        return Fail(
+            f"two buses formed unheard of each other ({self.view.bus} and {bus}): their orders "
+            "cannot be joined; close all processes of one, or of both if unsure, and connect again"
+        )
 
     # Views.
 
@@ -424,9 +430,12 @@ class Membership:
         known = self.view
         if not view.members:
             return []
+        gives_in = False
         if known is not None and view.bus != known.bus:
-            return self._known_bus(view.bus)
-        if known is not None and view.number <= known.number:
+            gives_in = self._idle and view.bus == self._yields_to
+            if not gives_in:
+                return [self._two_buses(view.bus)]
+        if known is not None and view.number <= known.number and not gives_in:
             return []
         if known is None and self._manage and self._node_id not in view.members:
             self._known = view.bus
@@ -445,9 +454,7 @@ class Membership:
         return out
 
     def _install(self, view: View, now: int) -> list[Effect]:
-        self._vote = Vote(view)
         self.view = view
-        self._proposal = None
         self._detector.watch(view.members, now)
         self._joining = {n: at for n, at in self._joining.items() if n not in view.members}
         self._leavers &= set(view.members)
@@ -455,11 +462,7 @@ class Membership:
         self.heard_topics.clear()
         if self.wished_order is not None and view.order == self.wished_order:
             self.wished_order = None
-        return [self._store()]
-
-    def _store(self) -> Effect:
-        assert self._vote is not None
-        return Store(STORE_KEY, msgspec.msgpack.encode(self._vote))
+        return self._choice.install(view)
 
     def _wanted(self, now: int) -> View | None:
         """The view that should follow, if any should."""
@@ -495,105 +498,20 @@ class Membership:
         view = self.view
         if view is None or self._node_id not in view.members or self._gone:
             return []
-        if self.leader(now) != self._node_id:
+        if self.leader(now) != self._node_id or self._wanted(now) is None:
             return []
-        if self._wanted(now) is None:
-            return []
-        pending = self._proposal
-        if pending is not None and self._period_us is None:
-            return []
-        if pending is not None and now - pending.since < 2 * (self._period_us or 0):
-            return []
-        assert self._vote is not None
-        self._round = max(self._round, self._vote.promised[0]) + 1
-        # Promised to oneself, voter or not: after a restart no ballot is used for another view.
-        ballot = self._vote.promised = (self._round, self._node_id)
-        self._proposal = _Proposal(ballot, now)
-        return [self._store(), *self._to_voters(view, Prepare(view, ballot), now)]
-
-    def _to_voters(self, view: View, message: Control, now: int) -> list[Effect]:
-        out: list[Effect] = []
-        for voter in view.voters:
-            if voter != self._node_id:
-                out.append(Send(voter, message))
-        if self._node_id in view.voters:
-            out += self._consent(message, self._node_id, now)
-        return out
-
-    def _answer(self, to: str, message: Control, now: int) -> list[Effect]:
-        if to == self._node_id:
-            return self._consent(message, to, now)
-        return [Send(to, message)]
+        return self._choice.begin(now, self._period_us)
 
     def _consent(self, message: Control, sender: str, now: int) -> list[Effect]:
-        if isinstance(message, Prepare):
-            return self._prepared(message, sender, now)
-        if isinstance(message, Accept):
-            return self._accepted(message, sender, now)
-        if isinstance(message, Promise):
-            return self._promised(message, sender, now)
-        if isinstance(message, Accepted):
-            return self._agreed(message, sender, now)
-        assert isinstance(message, Refuses), message
-        self._round = max(self._round, message.ballot[0])
-        return []
+        out: list[Effect] = []
+        if isinstance(message, Prepare) and sender != self._node_id:
+            out = self._take(message.view, now)
+        return [*out, *self._choice.receive(message, sender, now)]
 
-    def _prepared(self, message: Prepare, sender: str, now: int) -> list[Effect]:
-        out = self._take(message.view, now) if sender != self._node_id else []
-        vote = self._vote
-        if vote is None or message.view.bus != vote.view.bus:
-            return out
-        if message.view.number < vote.view.number:
-            return [*out, Send(sender, NewView(vote.view))]
-        if message.view.number > vote.view.number:
-            return out
-        if message.ballot < vote.promised:
-            return [*out, *self._answer(sender, Refuses(vote.view.number, vote.promised), now)]
-        vote.promised = message.ballot
-        promise = Promise(vote.view.number, message.ballot, vote.accepted_in, vote.accepted)
-        return [*out, self._store(), *self._answer(sender, promise, now)]
-
-    def _promised(self, message: Promise, sender: str, now: int) -> list[Effect]:
-        proposal, view = self._proposal, self.view
-        if proposal is None or view is None or message.number != view.number:
-            return []
-        if message.ballot != proposal.ballot or proposal.proposed is not None:
-            return []
-        proposal.promises[sender] = message
-        if len(proposal.promises) < majority(len(view.voters)):
-            return []
-        best = max(proposal.promises.values(), key=lambda promise: promise.accepted_in)
-        proposal.proposed = best.accepted or self._wanted(now)  # who promised is not silent
-        if proposal.proposed is None:
-            self._proposal = None
-            return []
-        accept = Accept(view.number, proposal.ballot, proposal.proposed)
-        return self._to_voters(view, accept, now)
-
-    def _accepted(self, message: Accept, sender: str, now: int) -> list[Effect]:
-        vote = self._vote
-        if vote is None or message.number != vote.view.number:
-            return []
-        if message.ballot < vote.promised:
-            return self._answer(sender, Refuses(vote.view.number, vote.promised), now)
-        if message.view.number != message.number + 1 or message.view.bus != vote.view.bus:
-            return []
-        vote.promised = vote.accepted_in = message.ballot
-        vote.accepted = message.view
-        agreed = Accepted(message.number, message.ballot)
-        return [self._store(), *self._answer(sender, agreed, now)]
-
-    def _agreed(self, message: Accepted, sender: str, now: int) -> list[Effect]:
-        proposal, view = self._proposal, self.view
-        if proposal is None or view is None or message.number != view.number:
-            return []
-        if message.ballot != proposal.ballot or proposal.proposed is None:
-            return []
-        proposal.accepts.add(sender)
-        if len(proposal.accepts) < majority(len(view.voters)):
-            return []
-        chosen = proposal.proposed
-        told = dict.fromkeys((*view.members, *chosen.members))
+    def _chosen(self, chosen: View, now: int) -> list[Effect]:
+        """A majority has agreed on it."""
+        assert self.view is not None
+        told = dict.fromkeys((*self.view.members, *chosen.members))
         out: list[Effect] = [Send(node, NewView(chosen)) for node in told if node != self._node_id]
         out.append(Send(EVERYONE, Alive(chosen.bus, chosen.number, False, self.completed)))
         return [*out, *self._take(chosen, now)]

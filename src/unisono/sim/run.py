@@ -16,10 +16,11 @@ from unisono.core.layer import Layer
 from unisono.core.limits import Limits
 from unisono.core.node import Node
 from unisono.core.predicate import parse
+from unisono.qos.choice import STORE_KEY
 from unisono.qos.content import Content
 from unisono.qos.deadline import Deadline, Goal
 from unisono.qos.fifo.options import Fifo
-from unisono.qos.membership import STORE_KEY, Membership
+from unisono.qos.membership import Membership
 from unisono.qos.total_order.layer import TotalOrder
 from unisono.qos.total_order.order import TopicOrder
 from unisono.qos.views import View

@@ -298,7 +298,7 @@ def test_an_event_for_a_thousand_members_looks_for_each_once() -> None:
     members = Members(Member(f"n{number}", f"n{number}", True) for number in range(1000))
     node = Mesh("n0", "n0", "rome", Shape(), Random(1))
     node.start(0)
-    node.cluster.views(View("rome", 1, members), 0)
+    node.cluster.views(View("rome", 1, members), "anyone", 0)
     for member in members:
         node.receive(member.address, Interest(member.name, 1, (TOPIC,)), 0)
     searched.clear()

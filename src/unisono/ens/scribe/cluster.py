@@ -184,11 +184,14 @@ class Cluster:
                 self._tell(member.address, Views(self.view))
 
     def _become(self, view: View, now: int) -> None:
+        led = self.leads
         self.view = view
         self._members = {member.name: member for member in view.members}
         self.candidates = [m for m in view.members if m.candidate] or list(view.members)
         self._voting_since = self._told_to_wait = None
-        self._heard = {name: self._heard.get(name, now) for name in self._members}
+        # Not all have spoken to this process before: if it leads now, they get time to.
+        before = {} if self.leads and not led else self._heard
+        self._heard = {name: before.get(name, now) for name in self._members}
         self._heard[view.members[0].name] = now
         self._vouched = {n: at for n, at in self._vouched.items() if n in self._heard}
 
@@ -210,12 +213,13 @@ class Cluster:
             if name in self._heard:
                 self._vouched[name] = now
         sender = self.member(beat.name)
-        if sender is None or beat.number == view.number:
+        same = beat.number == view.number and beat.leader == self.leader.name
+        if sender is None or same:
             return
         if self.leads or (born(beat.number) == born(view.number) and beat.number < view.number):
             self._tell(sender.address, Views(view))
 
-    def views(self, view: View, now: int) -> None:
+    def views(self, view: View, sender: str, now: int) -> None:
         """Somebody's idea of the cluster."""
         mine = self.view
         if not self._sound(view):
@@ -228,7 +232,9 @@ class Cluster:
         if self.me in view.members:
             self._become(view, now)
         else:
-            self._tell(view.members[0].address, Enter(self.domain, self.me))
+            for address in dict.fromkeys((view.members[0].address, sender)):
+                # who told us may reach whom we do not
+                self._tell(address, Enter(self.domain, self.me))
         if led and mine is not None:  # whoever followed me hears whom to follow now
             for member in mine.members:
                 if member.name != self.me.name:

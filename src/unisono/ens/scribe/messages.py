@@ -121,6 +121,7 @@ class Beat(Message, frozen=True):
     name: str
     site: str
     number: Number  # of the view that I know
+    leader: str  # and who leads in it
     interest: Number  # how often what I subscribe to has changed
     heard: tuple[str, ...] = ()  # whom I hear; to the leader
     heads: tuple[Head, ...] = ()  # the last numbers I know; to members

@@ -365,7 +365,7 @@ class Mesh:
         cluster = self.cluster
         view = cluster.view
         assert view is not None
-        version = self._subscriptions.version
+        version, leader = self._subscriptions.version, cluster.leader.name
         heard = tuple(x.name for x in view.members if cluster.hears(x.name, self.now))
         coordinators = {member.name for member in cluster.coordinators}
         for member in view.members:
@@ -377,9 +377,9 @@ class Mesh:
                 told = topics and self.sites
                 heads = tuple(self.recent.heads(topics, self.now)) if told else ()
                 known = heard if member == cluster.leader else ()
-                beat = m.Beat(self.name, view.site, view.number, version, known, heads)
+                beat = m.Beat(self.name, view.site, view.number, leader, version, known, heads)
             elif member.name in coordinators or not cluster.hears(cluster.leader.name, self.now):
-                beat = m.Beat(self.name, view.site, view.number, version)
+                beat = m.Beat(self.name, view.site, view.number, leader, version)
             else:
                 continue
             self.tell(member.address, beat)
@@ -566,7 +566,7 @@ _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.Who: lambda mesh, sender, who: mesh._who(who),
     m.Found: lambda mesh, sender, found: mesh._found(found),
     m.Enter: lambda mesh, sender, enter: mesh.cluster.enter(enter, mesh.now),
-    m.Views: lambda mesh, sender, views: mesh.cluster.views(views.view, mesh.now),
+    m.Views: lambda mesh, sender, views: mesh.cluster.views(views.view, sender, mesh.now),
     m.Beat: lambda mesh, sender, beat: mesh._heard_beat(sender, beat),
     m.Election: lambda mesh, sender, vote: mesh.cluster.election(vote, sender, mesh.now),
     m.Wait: lambda mesh, sender, wait: mesh.cluster.wait(wait, mesh.now),
