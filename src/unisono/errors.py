@@ -33,6 +33,8 @@ class EnvironmentLacks(UnisonoError):
 class BusClosed(UnisonoError):
     """The bus was closed, by its owner or by a fault that the text names."""
 
+    exit_code = 3
+
 
 class NotAcknowledged(UnisonoError):
     """A publication was not acknowledged in time; whether it went out is unknown."""

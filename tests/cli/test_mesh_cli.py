@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
+from support.servers import free_port
 
 from unisono.cli.main import main
 
@@ -89,6 +91,83 @@ def test_a_mesh_to_try_things_out(
     assert seen["lost"] == seen["duplicates"] == 0 and seen["published"] > 50
     assert seen["changes"][-1]["coordinators"] == ["n2", "n4"]
     assert main(["mesh", "kill", "n0", "--folder", folder]) == 2
+
+
+class Nodes:
+    """`unisono node` by hand, and whoever talks to them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.key = str(folder / "key")
+        assert main(["mesh", "key", self.key]) == 0
+        self.running: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str, stdin: int | None = None) -> subprocess.Popen[str]:
+        """Returns when it says something."""
+        process = subprocess.Popen(
+            command(*arguments), stdin=stdin, stdout=PIPE, stderr=PIPE, text=True
+        )
+        self.running.append(process)
+        heard = process.stdout if arguments[0] == "node" else process.stderr
+        assert heard is not None and heard.readline()
+        return process
+
+    def node(self, listen: str, cluster: str, *more: str, **options: int) -> subprocess.Popen[str]:
+        about = ("--listen", listen, "--cluster", cluster, "--key-file", self.key)
+        return self.start("node", *about, *more, **options)
+
+    def end(self) -> None:
+        for process in self.running:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    nodes = Nodes(tmp_path)
+    yield nodes
+    nodes.end()
+
+
+def test_the_first_node_comes_back_by_its_own_command(nodes: Nodes) -> None:
+    """It knows of nobody and begins a mesh anew, until the others find it: nobody is disturbed."""
+    first, second, third = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    one = nodes.node(first, "rome")
+    for listen, cluster in ((second, "rome"), (third, "oslo")):
+        nodes.node(listen, cluster, "--join", first)
+    url = f"mesh://{third},{second}?key={nodes.key}"
+    heard = nodes.start("sub", url, "t", "--count", "60")
+    numbers = [str(number) for number in range(60)]
+    publishing = subprocess.Popen(command("pub", url, "t", *numbers, "--rate", "6"))
+    assert heard.stdout is not None and heard.stdout.readline() == "t  0  (in_order)\n"
+    one.kill()
+    again = nodes.node(first, "rome")
+    assert publishing.wait(_PATIENCE_S) == 0
+    said, problems = heard.communicate(timeout=_PATIENCE_S)
+    assert heard.returncode == 0, problems
+    assert said.splitlines() == [f"t  {number}  (in_order)" for number in numbers[1:]]
+    assert all(node.poll() is None for node in nodes.running[1:3]) and again.poll() is None
+    top = subprocess.run(command("top", url, "--json", "--every", "1"), capture_output=True)
+    assert len(json.loads(top.stdout)["members"]) == 3
+
+
+def test_a_node_on_a_leash_ends_with_whoever_holds_it(nodes: Nodes) -> None:
+    node = nodes.node(f"127.0.0.1:{free_port()}", "rome", "--leash", stdin=PIPE)
+    assert node.stdin is not None
+    node.stdin.close()
+    node.stdin = None  # `communicate` would close it again
+    assert node.wait(_PATIENCE_S) == 0
+
+
+def test_a_mesh_that_cannot_start_says_so(
+    nodes: Nodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+    nodes.node(f"127.0.0.1:{port}", "rome")
+    where = ("--folder", str(tmp_path / "mesh"), "--nodes", "1", "--clusters", "1")
+    assert main(["mesh", "up", *where, "--port", str(port)]) == 3
+    assert "n0 did not start" in capsys.readouterr().err
+    assert main(["mesh", "up", *where, "--port", "65536"]) == 2
 
 
 def test_keys_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -235,14 +235,14 @@ def test_bad_input_is_refused_and_the_bus_goes_on(url: str) -> None:
 
 def test_a_trace_is_recorded(url: str, tmp_path: Path) -> None:
     async def scene() -> None:
-        async with unisono.connect(url, trace=tmp_path, name="me") as bus:
+        async with unisono.connect(url, trace=tmp_path, name="me", deadline_ms=2500) as bus:
             await bus.subscribe("a")
             await bus.publish("a", b"xyz")
             await take(bus, 1)
 
     asyncio.run(scene())
     run = json.loads((tmp_path / "run.json").read_text())
-    assert "total-order" in run["promises"]
+    assert "total-order" in run["promises"] and run["deadline_us"] == 2_500_000
     tables = {
         name: pq.read_table(tmp_path / "trace" / name) for name in ("publications", "deliveries")
     }

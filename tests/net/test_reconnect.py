@@ -91,6 +91,8 @@ def test_without_a_server_a_receipt_says_so_in_time(nats_server: NatsServer) -> 
         with pytest.raises(NotAcknowledged, match=r"no stamp within 0\.3 s"):
             async with asyncio.timeout(_PATIENCE_S):
                 await receipt
+        assert guest.unacknowledged == 1
+        assert "publications not acknowledged in time: 1" in guest.troubles
         nats_server.start()
         await guest.close()
         await host.close()

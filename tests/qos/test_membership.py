@@ -6,6 +6,8 @@ from random import Random
 
 import pytest
 
+from unisono.core.effects import CancelTimer, Effect, Fail, Send, SetTimer
+from unisono.core.events import EVERYONE, Control
 from unisono.core.limits import Limits
 from unisono.core.node import Node
 from unisono.qos.membership import Membership
@@ -120,3 +122,124 @@ def test_a_newcomer_may_join_a_bus_of_any_age() -> None:
     world.run()
     assert not world.pending
     assert newcomer.view is not None and newcomer.view.number == 5001
+
+
+class Rooms:
+    """Processes that hear each other within a room; doors open later."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.members: dict[str, Membership] = {}
+        self.room: dict[str, int] = {}
+        self.failed: dict[str, str] = {}
+        self._timers: dict[tuple[str, str], int] = {}
+        self._on_the_way: list[tuple[str, str, Control]] = []
+
+    def enter(self, name: str, room: int, manage: bool = True) -> Membership:
+        self.room[name] = room
+        members = self.members[name] = Membership(
+            name, Limits(), manage=manage, period_us=SECOND, discovery_us=SECOND
+        )
+        self._carry(name, members.start(self.now))
+        return members
+
+    def open_doors(self) -> None:
+        self.room = dict.fromkeys(self.room, 0)
+
+    def leave(self, name: str) -> None:
+        """Without a word."""
+        del self.members[name], self.room[name]
+
+    def run(self, seconds: int) -> None:
+        end = self.now + seconds * SECOND
+        while True:
+            while self._on_the_way:
+                name, to, message = self._on_the_way.pop(0)
+                for other in [n for n in self.room if to in (n, EVERYONE) and n != name]:
+                    if self.room[other] == self.room.get(name):
+                        self._carry(other, self.members[other].receive(message, name, self.now))
+            due = [(at, key) for key, at in self._timers.items() if key[0] in self.members]
+            if not due or min(due)[0] > end:
+                break
+            self.now, (name, timer) = min(due)
+            del self._timers[name, timer]
+            self._carry(name, self.members[name].timer(timer, self.now))
+        self.now = end
+
+    def _carry(self, name: str, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._on_the_way.append((name, effect.to, effect.message))
+            elif isinstance(effect, SetTimer):
+                self._timers[name, effect.key] = effect.at_us
+            elif isinstance(effect, CancelTimer):
+                self._timers.pop((name, effect.key), None)
+            elif isinstance(effect, Fail):
+                self.failed[name] = effect.error
+        members = self.members[name]
+        inside = members.view is not None and name in members.view.members
+        if inside and not members.is_ready(name):
+            self._carry(name, members.set_ready(self.now))
+
+    def seen(self) -> set[tuple[str, ...]]:
+        return {m.view.members for m in self.members.values() if m.view is not None}
+
+
+def two_buses(newcomer: str) -> Rooms:
+    rooms = Rooms()
+    for name in ("b", "c"):
+        rooms.enter(name, 1)
+        rooms.run(5)
+    rooms.enter(newcomer, 2)
+    rooms.run(5)
+    assert rooms.seen() == {("b", "c"), (newcomer,)}
+    return rooms
+
+
+@pytest.mark.parametrize("newcomer", ["a", "z"])
+def test_a_bus_that_has_put_nothing_in_order_gives_in(newcomer: str) -> None:
+    """As a first node that comes back, and finds the others only after it has begun anew."""
+    rooms = two_buses(newcomer)
+    rooms.members["b"].topics = lambda: {"t": 5}
+    rooms.enter("client", 1, manage=False)
+    rooms.open_doors()
+    rooms.run(20)
+    assert not rooms.failed
+    assert rooms.seen() == {("b", "c", newcomer)}
+
+
+def test_of_two_buses_that_are_idle_the_smaller_id_stays() -> None:
+    rooms = Rooms()
+    for name, room in (("a", 1), ("b", 2)):
+        rooms.enter(name, room)
+    rooms.run(5)
+    rooms.open_doors()
+    rooms.run(20)
+    assert not rooms.failed
+    assert rooms.seen() == {("a", "b")}
+
+
+def test_two_buses_with_topics_are_refused() -> None:
+    rooms = two_buses("a")
+    for name in ("a", "b"):
+        rooms.members[name].topics = lambda: {"t": 0}
+    rooms.open_doors()
+    rooms.run(5)
+    assert rooms.failed.keys() == {"a", "b", "c"}
+    assert "cannot be joined" in rooms.failed["a"]
+
+
+def test_whoever_is_left_of_a_bus_is_told_that_it_is_over() -> None:
+    rooms = Rooms()
+    rooms.enter("a", 0)
+    rooms.run(5)
+    rooms.enter("client", 0, manage=False)
+    rooms.run(5)
+    rooms.leave("a")
+    rooms.run(20)
+    assert not rooms.failed
+    rooms.enter("b", 1)  # it hears of nobody
+    rooms.run(5)
+    rooms.open_doors()
+    rooms.run(5)
+    assert rooms.failed.keys() == {"client"} and "connect again" in rooms.failed["client"]

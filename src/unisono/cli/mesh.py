@@ -86,10 +86,12 @@ async def _up(args: argparse.Namespace, ui: Ui) -> int:
         for node in fleet.nodes:
             table.add_row(node.name, node.address, node.cluster)
         ui.show(table)
-        first = f"mesh://{fleet.nodes[0].address}?key={args.folder / KEY}"
-        ui.show(f'try: unisono sub "{first}" greetings')
-        ui.show(f'     unisono pub "{first}" greetings hello')
-        ui.show("     unisono mesh kill n0      stop all with Ctrl-C")
+        by = ",".join(dict.fromkeys((fleet.nodes[-1].address, fleet.nodes[0].address)))
+        url = f"mesh://{by}?key={args.folder / KEY}"  # by either, should one be killed
+        folder = "" if args.folder == Path("mesh") else f" --folder {args.folder}"
+        ui.show(f'try: unisono sub "{url}" greetings')
+        ui.show(f'     unisono pub "{url}" greetings hello')
+        ui.show(f"     unisono mesh kill n0{folder}      stop all with Ctrl-C")
         while not stop.is_set():
             for node in fleet.look():
                 ui.remark(f"{node.name} has ended")

@@ -24,6 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replicas", type=int, help="copies of each manager, on a new bus (3)")
     parser.add_argument("--no-found", action="store_true", help="join a bus, never start one")
     parser.add_argument("--period", type=float, default=0.5, help="seconds between signs of life")
+    parser.add_argument("--leash", action="store_true", help="end when standard input does")
     mesh = parser.add_argument_group("a mesh, instead of a bus (docs/mesh.md)")
     mesh.add_argument("--listen", metavar="ADDRESS", help="be a node of a mesh, at 127.0.0.1:7400")
     mesh.add_argument("--join", metavar="ADDRESS", action="append", help="a node that is there")
@@ -60,7 +61,7 @@ def _url(args: argparse.Namespace) -> str:
 
 
 async def _host(args: argparse.Namespace, ui: Ui) -> int:
-    stop = told_to_stop()
+    stop = told_to_stop(args.leash)
     url = _url(args)
     connection = unisono.connect(
         url,

@@ -52,6 +52,9 @@ async def _publish(args: argparse.Namespace, ui: Ui) -> int:
                 published += 1
                 progress.advance(task)
         await bus.flush()
-        ui.emit({"published": published, "troubles": bus.troubles})
+        lost = bus.unacknowledged
+        ui.emit({"published": published, "unacknowledged": lost, "troubles": bus.troubles})
         ui.show(f"{published} events published on {args.topic}")
-    return 0
+        if lost:
+            ui.remark(f"{lost} of them were not acknowledged: whether they went out is unknown")
+    return 1 if lost else 0

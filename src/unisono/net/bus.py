@@ -108,6 +108,11 @@ class Bus:
         return list(self._runtime.troubles)
 
     @property
+    def unacknowledged(self) -> int:
+        """Publications so far that were not acknowledged in time; their receipts tell which."""
+        return self._runtime.unacknowledged
+
+    @property
     def rejected(self) -> Counter[str]:
         """Frames that were not ours or damaged, by reason."""
         return Counter(self._runtime.node.rejected)
@@ -161,7 +166,7 @@ class Bus:
         await done
 
     async def flush(self) -> None:
-        """Wait until every publication so far is acknowledged or has failed."""
+        """Wait until every publication so far is acknowledged, or counted as `unacknowledged`."""
         await self._runtime.settle()
 
     @property

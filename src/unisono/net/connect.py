@@ -424,11 +424,13 @@ def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:
         promises += ["fifo", "topic-fifo", "duplicates"]
     if options.ordered and options.stamps == "exact":
         promises.append("global-order")
-    about = {
+    about: dict[str, Any] = {
         "version": unisono_version(),
         "order": options.order,
         "promises": promises,
     }
+    if options.deadline_ms.keys() == {"*"}:  # the audit knows one deadline for all topics
+        about["deadline_us"] = round(options.deadline_ms["*"] * 1000)
     write_run(folder, about)
     return recorder
 

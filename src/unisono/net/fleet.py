@@ -39,6 +39,8 @@ class Fleet:
     def __init__(self, folder: Path, count: int, clusters: int, port: int, host: str) -> None:
         if not 1 <= clusters <= count <= 200:
             raise BadInput("between 1 and 200 nodes, and at least one in each cluster")
+        if port and not 0 < port <= (1 << 16) - count:
+            raise BadInput(f"{count} ports from {port} on: there are none above 65535")
         self.folder = folder
         self._lock = hold(folder, _LOCK, "a mesh")
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -57,17 +59,18 @@ class Fleet:
         command = [sys.executable, "-m", "unisono", "node", "--listen", node.address]
         command += ["--cluster", node.cluster, "--key-file", str(self.folder / KEY)]
         command += [f"--join={address}" for address in others]
-        command += ["--name", node.name, "--json"]
+        command += ["--name", node.name, "--leash", "--json"]
         if trace is not None:
             command += ["--trace", str(trace)]
         with (self.folder / f"{node.name}.log").open("ab") as log:
             process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL
-            )
+                command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.PIPE
+            )  # its standard input ends with this process, and it does so, too
         self._processes[node.name] = process
         node.pid = process.pid
         assert process.stdout is not None
-        if not process.stdout.readline():  # it says one line, when it has joined
+        said = process.stdout.readline()  # one line, when it has joined, or why it has not
+        if not said or "error" in msgspec.json.decode(said):
             raise EnvironmentLacks(f"{node.name} did not start: {self._last_words(node)}")
         self.look()
 

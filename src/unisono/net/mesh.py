@@ -110,6 +110,7 @@ class MeshService:
         self._resting: dict[str, asyncio.Task[None]] = {}
         self._now = Clock()
         self._last: tuple[Message, bytes] | None = None
+        self._cut_off = False
         self._closed = False
         self._joined = asyncio.Event()
         self._ticking: asyncio.Task[None] | None = None
@@ -190,6 +191,10 @@ class MeshService:
     def _look_at(self, before: View | None) -> None:
         """Say when the rest of the cluster is lost, or found again."""
         view = self.mesh.cluster.view
+        cut_off = view is not None and self.mesh.cluster.cut_off(self._now())
+        if cut_off and not self._cut_off:
+            self._on_trouble("no coordinator of the cluster is heard; looking for others")
+        self._cut_off = cut_off
         if before is None or view is None:
             return
         if (view.site, born(view.number)) == (before.site, born(before.number)):

@@ -79,6 +79,7 @@ class Runtime:
         self._room = asyncio.Event()
         self._room.set()
         self._tasks: list[asyncio.Task[None]] = []
+        self.unacknowledged = 0  # publications that failed
         self.outstanding = 0
         self._less_outstanding = asyncio.Event()
 
@@ -222,8 +223,10 @@ class Runtime:
     def _one_less(self, future: asyncio.Future[None]) -> None:
         self.outstanding -= 1
         self._less_outstanding.set()
-        if not future.cancelled():
-            future.exception()  # the receipt tells whoever asks
+        if not future.cancelled() and future.exception() is not None:  # the receipt tells, too
+            self.unacknowledged += 1
+            if self.failure is None and self.unacknowledged & (self.unacknowledged - 1) == 0:
+                self.on_trouble(f"publications not acknowledged in time: {self.unacknowledged}")
 
     async def next_delivery(self) -> Delivery:
         """The next notification; raises what ended the bus once all are read."""

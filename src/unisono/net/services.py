@@ -106,8 +106,9 @@ def _mesh(url: str, parts: SplitResult, query: Query, connect_s: float) -> Make:
     file = asked.key or os.environ.get(KEY_FILE)
     if file is None and not asked.insecure:
         raise BadInput(
-            f"a mesh needs a key: name its file with ?key=FILE or in {KEY_FILE} (one is made by "
-            "`unisono mesh key FILE`), or say ?insecure=1 to go without protection"
+            f"a mesh needs a key: name its file with --key-file FILE, with ?key=FILE behind the "
+            f"address or in {KEY_FILE} (one is made by `unisono mesh key FILE`), or say --insecure "
+            "or ?insecure=1 to go without protection"
         )
     if asked.key is not None and asked.insecure:
         raise BadInput("key and insecure exclude each other; leave one out")
@@ -115,7 +116,10 @@ def _mesh(url: str, parts: SplitResult, query: Query, connect_s: float) -> Make:
     if asked.cluster:
         check_topic(asked.cluster)
     elif listens and not seeds:
-        raise BadInput("the first node of a mesh says which cluster it is of: ?cluster=NAME")
+        raise BadInput(
+            "the first node of a mesh says which cluster it is of: --cluster NAME, or "
+            "?cluster=NAME in the address"
+        )
     for given in (asked.listen, asked.advertise):
         if given is not None:
             parse(given)

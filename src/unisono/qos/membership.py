@@ -85,7 +85,7 @@ class Membership:
         self._started_us = 0
         self._asked_us = 0  # when this round of discovery began
         self._rivals: set[str] = set()  # newcomers heard of in this round that may found
-        self._yields_to: str | None = None  # a bus that was asked for its view, to join it
+        self._yields_to: str | None = None  # a bus to join, though it has had one view only
         self._known: str | None = None  # a bus that exists, though nobody has let us in
         self._joined = False
         self._leaving = False
@@ -394,6 +394,10 @@ class Membership:
         view = self.view
         return view is not None and view == self._first and not self.topics()
 
+    def reconnected(self) -> list[Effect]:
+        """Others may be heard now that were not before."""
+        return [Send(EVERYONE, Hello(True, self._dialect))] if self._idle else []
+
     def _other_bus(self, bus: str, idle: bool, sender: str, now: int) -> list[Effect]:
         """There is a bus. `idle`: it has put nothing in order, or its signs of life will tell."""
         view = self.view
@@ -402,8 +406,9 @@ class Membership:
             return []
         if bus == view.bus:
             return []
-        if self._idle and (not idle or bus < view.bus):
-            self._yields_to = bus
+        if self._idle:
+            if not idle or bus < view.bus:
+                self._yields_to = bus
             return [Send(sender, AskView())]
         if not idle:
             return [self._two_buses(bus)]
@@ -432,9 +437,10 @@ class Membership:
             return []
         gives_in = False
         if known is not None and view.bus != known.bus:
-            gives_in = self._idle and view.bus == self._yields_to
+            gives_in = self._idle and (view.number > 1 or view.bus == self._yields_to)
             if not gives_in:
-                return [self._two_buses(view.bus)]
+                young = view.number == 1 and self._period_us is not None
+                return [] if young else [self._two_buses(view.bus)]  # its signs of life will tell
         if known is not None and view.number <= known.number and not gives_in:
             return []
         if known is None and self._manage and self._node_id not in view.members:

@@ -199,7 +199,7 @@ class TotalOrder(Layer):
         self.subscriber.look_for_losses()
         self.subscriber.ask_again()
         self.publisher.ask_again(now)
-        return self._after(self._send_again(), now)
+        return self._after([*self.members.reconnected(), *self._send_again()], now)
 
     def close(self, now: int) -> Effects:
         self._closing = True
