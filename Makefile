@@ -28,7 +28,7 @@ test: setup ## lint, types and the whole test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --durations=25 --durations-min=5
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=25 --durations-min=5
 
 test-slow: setup ## what takes long: 20,000 seeds of every scenario of total order, big traces (two hours)
 	$(BIN)/python -m pytest -m slow

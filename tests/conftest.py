@@ -15,6 +15,14 @@ settings.register_profile("suite", deadline=None)  # tests do not judge time
 settings.load_profile("suite")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers: whatever needs the Spark session runs in one, else a file stays whole."""
+    for item in items:
+        needs_spark = isinstance(item, pytest.Function) and "spark" in item.fixturenames
+        group = "spark" if needs_spark else item.path.as_posix()
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = spark_session("unisono tests", shuffle_partitions=1)
