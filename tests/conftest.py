@@ -16,7 +16,7 @@ settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers: whatever needs the Spark session runs in one, else a file stays whole."""
+    """With several workers: all that needs the Spark session runs in one, else a file in one."""
     for item in items:
         needs_spark = isinstance(item, pytest.Function) and "spark" in item.fixturenames
         group = "spark" if needs_spark else item.path.as_posix()
