@@ -76,6 +76,8 @@ async def _host(args: argparse.Namespace, ui: Ui) -> int:
         ui.emit({"node": bus.id, "members": list(bus.overview.members)})
         shown = public(url) if args.listen is None else f"the mesh, at {args.listen}"
         ui.show(f"{bus.id} hosts topic managers on {shown}; stop it with Ctrl-C")
+        if args.insecure:
+            ui.remark("--insecure: whoever can send to this address is trusted, nothing is sealed")
         stopping = asyncio.ensure_future(stop.wait())
         failing = asyncio.ensure_future(bus.notify())  # nothing is subscribed: it ends with the bus
         await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)

@@ -136,7 +136,8 @@ def connect(
     """Connect to a bus: `async with unisono.connect("nats://127.0.0.1:4222", order="total") as bus:
     ...`
 
-    url         memory://name?delay_ms=&jitter_ms=  or  nats://host:port/space
+    url         memory://name?delay_ms=&jitter_ms=, nats://host:port/space, or of a mesh
+                mesh://address,address?key=FILE (docs/mesh.md)
     order       "total", "fifo" (of each publisher, over all its topics with this order) or "none"
                 for all topics, or a mapping from topic patterns to these, first match first:
                 {"orders.*": "total", "*": "none"}; topics without a match are not ordered.

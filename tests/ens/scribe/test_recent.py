@@ -154,7 +154,7 @@ def test_what_is_remembered_behind_a_gap_has_a_bound(monkeypatch: pytest.MonkeyP
 
 def test_what_others_see_to_is_followed_until_it_comes_here() -> None:
     recent = Recent(KEEP)
-    for number in (5, 300):
+    for number in (5, 300, 299):
         recent.begin([("t", "s", number)])
     recent.add(item(303), 1)
     recent.begin([("t", "s", 302)])  # too late: it is missing here

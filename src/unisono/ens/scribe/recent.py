@@ -154,7 +154,7 @@ class Recent:
                 stream = self._open((topic, source), number, 0, 0)
                 self._streams.move_to_end((topic, source), last=False)  # nothing of it came here
             if not stream.last_us:
-                stream.low = stream.high = number
+                stream.low = stream.high = max(stream.high, number)
 
     def missing(self, older_than_us: int) -> list[Numbers]:
         """What has not come though later ones have, or though others have it.
