@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from unisono.ens.scribe.options import SECOND, Recover, Shape
-from unisono.sim.outages import Rhythm
+from unisono.sim.outages import PAPER, Rhythm
 from unisono.sim.overlay import Plan, Result, Trial
 from unisono.sim.topologies import Internet
 
@@ -49,6 +49,12 @@ def test_with_two_upstreams_everything_comes(seed: int) -> None:
     result = run(plan(seed))
     assert not result.missed and result.success == 1 and result.incomplete == 0
     assert result.due == 300 * 19 == len(result.latency_us)
+
+
+def test_a_node_that_is_cut_off_and_becomes_the_root_asks_its_children() -> None:
+    """It is a cluster of its own then, and has nobody above it who has what it missed."""
+    made = plan(3, nodes=50, rhythm=PAPER, duration_s=300)
+    assert not run(msgspec.structs.replace(made, internet=Internet(seed=3, systems=4))).missed
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -181,6 +181,20 @@ def test_a_crashed_coordinator_is_not_missed(seed: int) -> None:
                 assert story.got[address, frames[-1]] == 1, f"{number} to {address} at {sent_us}"
 
 
+def test_who_is_gone_is_not_named_any_more() -> None:
+    """By a coordinator or anybody else: `unisono top` shows it."""
+    story = grown(2, 9, 3, Shape(trees=2, backups=0))
+    world = story.world
+    world.run(world.now + 10 * story.shape.beat_us)
+    assert all(node.clusters.keys() == {"d0", "d1", "d2"} for node in world.nodes.values())
+    for gone in ("d1", "d2"):
+        for address in [a for a, node in world.nodes.items() if node.cluster.domain == gone]:
+            world.crash(address)
+        world.run(world.now + ROUNDS * story.shape.beat_us)
+        left = {node.cluster.domain for node in world.nodes.values()}
+        assert all(node.clusters.keys() == left for node in world.nodes.values())
+
+
 def test_the_checks_see_what_is_broken() -> None:
     """A wrong leaf set, a wrong parent, a wrong view: each is told."""
     story = grown(3, 20, 10, Shape(trees=1, backups=0))

@@ -68,6 +68,7 @@ class Mesh:
         self._loop: list[Message] = []  # what this process tells itself
         self._view: View | None = None
         self._contacts: dict[str, Contact] = {}  # by site
+        self._around: tuple[Contact, ...] = ()  # sites that a coordinator of ours hears
         self._left = False
         self._ticks = 0
         self._rival_ticks = 0
@@ -97,12 +98,12 @@ class Mesh:
 
     @property
     def clusters(self) -> dict[str, tuple[str, ...]]:
-        """Those that are known here, and the addresses of their coordinators; our own first."""
+        """Those around here that live, and the addresses of their coordinators; our own first."""
         if not self.cluster.joined:
             return {}
         mine = self.cluster.contact(0)
-        rings = (c for site in self.sites.values() for c in site.ring.leaves)
-        others = {c.site: c.addresses for c in (*self._contacts.values(), *rings)}
+        rings = [c for site in self.sites.values() for c in site.ring.leaves]
+        others = {c.site: c.addresses for c in (rings if self.sites else self._around)}
         return {
             mine.site: mine.addresses,
             **{s: others[s] for s in sorted(others) if s != mine.site},
@@ -324,7 +325,7 @@ class Mesh:
             self._seek()
         if 0 in self.sites and self._ticks % self.shape.silence == 0:
             leaves = tuple(self.sites[0].ring.leaves)
-            for member in view.members if leaves else ():
+            for member in view.members:
                 if member.name != self.name:  # whoever is on its own one day knows others
                     self.tell(member.address, m.Known(0, leaves))
 
@@ -445,9 +446,9 @@ class Mesh:
             topic = missing[0]
             whom = [x.address for x in self.cluster.actives if x.name != self.name]
             for site in self.sites.values():
-                parent = site.whom_to_ask(topic)
-                if parent is not None:
-                    whom.append(parent.addresses[0])
+                other = site.whom_to_ask(topic)
+                if other is not None:
+                    whom.append(other.addresses[0])
             if whom and (topic in self.subscribed or self.sites):
                 asks.setdefault(whom[self._ticks % len(whom)], []).append(missing)
         for address, numbers in asks.items():
@@ -514,11 +515,13 @@ class Mesh:
             if active.address not in (sender, self.address):
                 self.tell(active.address, message)
 
-    def _hear_of(self, known: m.Known) -> None:
+    def _hear_of(self, sender: str, known: m.Known) -> None:
         site = self.sites.get(known.slot)
         if site is not None:
             site.hear_of(known.contacts, self.now)
         else:
+            if self.cluster.joined and sender == self.cluster.active(0).address:
+                self._around = known.contacts
             self._remember(known.contacts)
             self._see_rivals(known.contacts)
 
@@ -577,7 +580,7 @@ _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.Interest: lambda mesh, sender, interest: mesh._interest(sender, interest),
     m.AskInterest: lambda mesh, sender, ask: mesh.tell(sender, mesh._subscriptions.all),
     m.Ready: lambda mesh, sender, ready: mesh._is_ready(ready),
-    m.Known: lambda mesh, sender, known: mesh._hear_of(known),
+    m.Known: lambda mesh, sender, known: mesh._hear_of(sender, known),
     m.Offers: lambda mesh, sender, offers: mesh._surveys.hear(offers, mesh.now),
     m.Publish: lambda mesh, sender, publish: mesh._publish(publish),
     m.Cast: lambda mesh, sender, cast: mesh.spread(cast.item, mesh.now),

@@ -488,9 +488,12 @@ class Site:
                     self.trees.again(topic, now)
 
     def whom_to_ask(self, topic: str) -> Contact | None:
-        """The parent in this tree."""
+        """The parent in this tree; at the root, which may be new there, the children in turn."""
         tree = self.trees.get(topic)
-        return tree.parent if tree is not None else None
+        if tree is None or tree.parent is not None or not tree.children:
+            return tree.parent if tree is not None else None
+        children = list(tree.children.values())
+        return children[self._ticks // self._shape.trees % len(children)]
 
     # Which parents.
 
