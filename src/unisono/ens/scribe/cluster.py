@@ -131,16 +131,15 @@ class Cluster:
         mine = member.name == self.me.name or member.address == self.me.address
         if mine and member != self.me:
             return
+        if member in view.members:  # it has not heard; perhaps the leader does not reach it
+            self._tell(member.address, Views(view))
+            return
         # Who was at this address before is gone, whether or not somebody has noticed.
-        others = [
-            m
-            for m in view.members
-            if m == member or (m.address != member.address and m.name != member.name)
-        ]
+        others = [m for m in view.members if m.address != member.address and m.name != member.name]
         first = next((m for m in others if m.candidate), others[0] if others else self.me)
         if first != self.me:
             self._tell(first.address, enter)
-        elif member in others or len(others) >= MEMBERS:
+        elif len(others) >= MEMBERS:
             self._tell(member.address, Views(view))
         else:
             rest = (m for m in others if m != self.me)
@@ -184,7 +183,7 @@ class Cluster:
                 self._tell(member.address, Views(self.view))
 
     def _become(self, view: View, now: int) -> None:
-        led = self.leads
+        led, leader = self.leads, self.leader if self.joined else None
         self.view = view
         self._members = {member.name: member for member in view.members}
         self.candidates = [m for m in view.members if m.candidate] or list(view.members)
@@ -192,7 +191,8 @@ class Cluster:
         # Not all have spoken to this process before: if it leads now, they get time to.
         before = {} if self.leads and not led else self._heard
         self._heard = {name: before.get(name, now) for name in self._members}
-        self._heard[view.members[0].name] = now
+        if self.leader != leader:  # perhaps it has spoken to others so far
+            self._heard[self.leader.name] = now
         self._vouched = {n: at for n, at in self._vouched.items() if n in self._heard}
 
     # What is heard.
