@@ -131,11 +131,16 @@ class Cluster:
         mine = member.name == self.me.name or member.address == self.me.address
         if mine and member != self.me:
             return
-        if member in view.members:  # it has not heard; perhaps the leader does not reach it
+        if member in view.members and self.me in self.actives:
+            # It has not heard: perhaps the leader does not reach it, as this process does.
             self._tell(member.address, Views(view))
             return
         # Who was at this address before is gone, whether or not somebody has noticed.
-        others = [m for m in view.members if m.address != member.address and m.name != member.name]
+        others = [
+            m
+            for m in view.members
+            if m == member or (m.address != member.address and m.name != member.name)
+        ]
         first = next((m for m in others if m.candidate), others[0] if others else self.me)
         if first != self.me:
             self._tell(first.address, enter)
