@@ -443,21 +443,3 @@ def until_heard_us(crashes: bool) -> int:
 
 def test_a_site_that_leaves_is_not_waited_for() -> None:
     assert until_heard_us(crashes=False) < 4 * Shape().beat_us < until_heard_us(crashes=True)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_who_reaches_only_plain_members_is_helped_by_one(seed: int) -> None:
-    """It tells them, they their coordinators, and one of them takes a place."""
-    mesh = Domains(seed, Shape(trees=2, backups=0, keep_us=60_000_000), domains=4)
-    world = mesh.world
-    world.start("far", "d1", ("d0-0",))
-    mesh.beats(20)
-    ticket = world.subscribe("far", TOPIC)
-    assert world.run_until(lambda: ticket in world.done, 10**8)
-    world.publish(mesh.publisher, TOPIC, b"first")  # who has heard of it knows what it misses
-    mesh.beats(5)
-    (plain,) = [a for a, of in mesh.of.items() if of == "d1" and not world.nodes[a].sites]
-    mesh.net.cut.update(frozenset(("far", a)) for a in mesh.of if a != plain)
-    mesh.subscribers.append("far")
-    assert not list(mesh.missed(60))
-    assert world.nodes[plain].sites

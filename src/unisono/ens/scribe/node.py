@@ -67,7 +67,6 @@ class Mesh:
         self._out: list[Effect] = []
         self._loop: list[Message] = []  # what this process tells itself
         self._view: View | None = None
-        self._fellows: tuple[str, ...] = ()  # of the cluster that this process was cut off from
         self._contacts: dict[str, Contact] = {}  # by site
         self._around: tuple[Contact, ...] = ()  # sites that a coordinator of ours hears
         self._left = False
@@ -215,7 +214,7 @@ class Mesh:
     def _seek(self) -> None:
         """Ask those that are known where the cluster of this domain is."""
         known = {address for c in self._contacts.values() for address in c.addresses}
-        asked = sorted({*known, *self._fellows} - {self.address, *self.seeds})
+        asked = sorted(known - {self.address, *self.seeds})
         inside = self.cluster.joined and not self.cluster.cut_off(self.now)
         me = self.cluster.contact(0) if inside else None
         for address in [*self.seeds, *self._rng.sample(asked, min(_ASKED, len(asked)))]:
@@ -320,9 +319,7 @@ class Mesh:
     def _stay_together(self, view: View) -> None:
         """Now and then: do the seeds know others? Is there a way back to the rest of the domain?"""
         every = 4 * self.shape.silence
-        if self._fellows:  # those that are reached may tell others
-            every = self.shape.silence
-        elif not self.sites:  # its seeds may live where those of the coordinators do not
+        if not self.sites:  # its seeds may live where those of the coordinators do not
             every *= max(1, len(view.members) // 4)
         if self._rng.randrange(every) == 0:
             self._seek()
@@ -346,9 +343,6 @@ class Mesh:
         moved = before is not None and before.site != view.site
         slots = self.cluster.slots
         if moved:
-            assert before is not None
-            others = (member for member in before.members if member not in view.members)
-            self._fellows = tuple(member.address for member in others)
             for site in self.sites.values():
                 site.leave()
         for slot in [s for s in self.sites if moved or s not in slots]:

@@ -148,15 +148,14 @@ class Ring:
             if len(self._doubtful) < _DOUBTFUL or waiting is not None:
                 self._doubtful[contact.site] = (contact, 0)
 
-    def ask(self, most: int = 16) -> list[tuple[Contact, bool]]:
-        """Who is to be pinged now, as somebody said that they exist; and whether that was often
-        enough."""
+    def ask(self, most: int = 16) -> list[Contact]:
+        """Who is to be pinged now, as somebody said that they exist."""
         asked = list(self._doubtful.values())[:most]
         for contact, tries in asked:
             del self._doubtful[contact.site]
             if tries + 1 < _TRIES:
                 self._doubtful[contact.site] = (contact, tries + 1)
-        return [(contact, tries + 1 == _TRIES) for contact, tries in asked]
+        return [contact for contact, _ in asked]
 
     @property
     def unanswered(self) -> list[Contact]:

@@ -1,9 +1,8 @@
 """Does another member of the cluster reach more of the other clusters than its coordinator does?
 
 Only coordinators speak with other clusters, and some cuts leave a way to these from some members
-alone. So a coordinator that hears a site no more, or hears of one that does not answer, asks
-members to knock at it, and at some that are heard here, and knocks itself. Who gets more answers
-than the coordinator takes its place.
+alone. So a coordinator that hears a site no more asks members to knock at it, and at some that are
+heard here, and knocks itself. Who gets more answers than the coordinator takes its place.
 """
 
 from __future__ import annotations
@@ -38,11 +37,6 @@ class Scouts:
         """It has been silent for too long."""
         self._rounds = 0
         self._remember(contact)
-
-    def unreached(self, contact: Contact) -> None:
-        """Somebody else hears it, and it does not answer here."""
-        if contact.site not in self._lost:
-            self.lost(contact)
 
     def _remember(self, contact: Contact) -> None:
         self._lost[contact.site] = (contact, 0)

@@ -133,10 +133,8 @@ class Site:
         self._ask()
 
     def _ask(self) -> None:
-        for contact, enough in self.ring.ask():
+        for contact in self.ring.ask():
             self._ping(contact)
-            if enough:
-                self.scouts.unreached(contact)
 
     def _ping(self, contact: Contact) -> None:
         self.tell(contact, self._ping_of(contact))
