@@ -294,6 +294,7 @@ def test_a_live_node_ignores_a_hundred_thousand_bad_datagrams(key: Path) -> None
         proxy.tap = lambda origin, to, datagram: recorded.append(datagram) if to == public else None
         for number in range(200):
             await guest.service.publish("t", b"%d" % number)
+        await guest.service.flush()
         await until(lambda: len(guest.heard) == 200)
         proxy.tap = None
         host, port = listen.split(":")
