@@ -9,8 +9,9 @@ import sys
 import pytest
 from support.overlay import Story, clusters_wrong, rings_wrong, sites, trees_wrong, wrong
 
+from unisono.ens.scribe.messages import Contact
 from unisono.ens.scribe.options import Shape
-from unisono.ens.scribe.pastry import Ring
+from unisono.ens.scribe.pastry import Ring, Seen
 
 ROUNDS = 100  # beats within which everything is in order again
 TOPIC = "t0"
@@ -226,3 +227,11 @@ def test_the_checks_see_what_is_broken() -> None:
     node = next(iter(world.nodes.values()))
     node.cluster.found(world.now)
     assert any(clusters_wrong(world))
+
+
+def test_a_site_that_moved_within_a_view_of_the_same_number_is_noticed() -> None:
+    """A leader died while it announced the view, and the next one made another of that number."""
+    seen = Seen(Contact("rome", 0, 7, ("a", "b")))
+    assert not seen.hear(Contact("rome", 0, 7, ("a", "b")))
+    assert seen.hear(Contact("rome", 0, 7, ("b",)))
+    assert seen.contact.addresses == ("b",)
