@@ -16,6 +16,7 @@ from unisono.ens.scribe.messages import (
     Interest,
     Item,
     Member,
+    Reach,
     Ready,
     View,
     Views,
@@ -136,7 +137,7 @@ def test_who_reaches_the_others_becomes_coordinator(seed: int, domain: str) -> N
     assert mesh.world.sent["Yield"] - settled <= 1, "places are not passed to and fro"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(4), 13, 14, 20, 21, 35])
 def test_a_cluster_that_only_publishes_loses_nothing_either(seed: int) -> None:
     """Neither when its coordinators give up their places, nor when it is cut off for a while."""
     mesh = behind_a_cut(seed, "d0", publisher_apart=True)
@@ -443,3 +444,36 @@ def until_heard_us(crashes: bool) -> int:
 
 def test_a_site_that_leaves_is_not_waited_for() -> None:
     assert until_heard_us(crashes=False) < 4 * Shape().beat_us < until_heard_us(crashes=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_reaches_only_plain_members_is_helped_by_one(seed: int) -> None:
+    """It tells them, they their coordinators, and one of them takes a place."""
+    mesh = Domains(seed, Shape(trees=2, backups=0, keep_us=60_000_000), domains=4)
+    world = mesh.world
+    world.start("far", "d1", ("d0-0",))
+    mesh.beats(20)
+    ticket = world.subscribe("far", TOPIC)
+    assert world.run_until(lambda: ticket in world.done, 10**8)
+    world.publish(mesh.publisher, TOPIC, b"first")  # who has heard of it knows what it misses
+    mesh.beats(5)
+    (plain,) = [a for a, of in mesh.of.items() if of == "d1" and not world.nodes[a].sites]
+    mesh.net.cut.update(frozenset(("far", a)) for a in mesh.of if a != plain)
+    mesh.subscribers.append("far")
+    assert not list(mesh.missed(60))
+    assert world.nodes[plain].sites
+
+
+def test_a_fellow_that_came_back_is_no_other_site() -> None:
+    """It was a site of its own, and answers those who knock there. They do not reach more by it."""
+    mesh = Domains(1, Shape(trees=2, backups=0), domains=2)
+    nodes = mesh.world.nodes
+    coordinator = next(a for a, node in nodes.items() if mesh.of[a] == "d1" and 1 in node.sites)
+    fellow = next(a for a, of in mesh.of.items() if of == "d1" and a != coordinator)
+    node = nodes[coordinator]
+    scouts = node.sites[1].scouts
+    scouts.lost(Contact("d1~x", 1, 0, (coordinator,)))
+    assert scouts.where(node.sites[1].ring, (), node.now)
+    for site in ("d0", "d1"):
+        node.receive(fellow, Reach(1, coordinator, site, nodes[fellow].name), node.now)
+    assert scouts.best(node.now + 10 * Shape().beat_us) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unisono.ens.scribe.messages import Contact, Offered, Offers, Take
 from unisono.ens.scribe.options import SECOND, Shape
-from unisono.ens.scribe.survey import Surveys
+from unisono.ens.scribe.survey import Decisions
 from unisono.sim.mesh import Flat, MeshWorld
 
 
@@ -17,15 +17,15 @@ def taken(found: list[Take]) -> dict[int, str]:
 
 
 def test_a_tree_that_asks_alone_regards_the_parents_of_the_others() -> None:
-    surveys = Surveys()
-    surveys.hear(Offers(0, "t", (offered(0, "A", "r1"),)), 0)
-    assert list(surveys.decide(2, 1, 10)) == []  # the other tree may still come
-    surveys.hear(Offers(1, "t", (offered(1, "A", "r1"), offered(1, "B", "r2"))), 5)
-    assert taken(list(surveys.decide(2, 6, 10))) == {0: "A", 1: "B"}
+    decisions = Decisions()
+    decisions.hear(Offers(0, "t", (offered(0, "A", "r1"),)), 0)
+    assert list(decisions.decide(2, 1, 10)) == []  # the other tree may still come
+    decisions.hear(Offers(1, "t", (offered(1, "A", "r1"), offered(1, "B", "r2"))), 5)
+    assert taken(list(decisions.decide(2, 6, 10))) == {0: "A", 1: "B"}
     again = (offered(0, "B", "r2"), offered(0, "C", "r3"), offered(0, "D", "r2", "r3"))
-    surveys.hear(Offers(0, "t", again), 100)
-    assert list(surveys.decide(2, 105, 10)) == []
-    assert taken(list(surveys.decide(2, 110, 10))) == {0: "C"}
+    decisions.hear(Offers(0, "t", again), 100)
+    assert list(decisions.decide(2, 105, 10)) == []
+    assert taken(list(decisions.decide(2, 110, 10))) == {0: "C"}
 
 
 class Measured(Flat):

@@ -23,7 +23,7 @@ from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.recent import Recent
 from unisono.ens.scribe.scouts import MEMBERS, SITES
 from unisono.ens.scribe.site import AT_SITE, Site
-from unisono.ens.scribe.survey import Surveys
+from unisono.ens.scribe.survey import Decisions
 
 _BATCH_BYTES = 1 << 18  # of events that were asked for, in one message
 _ASKED = 5  # of them, for the rest of the mesh, at a time
@@ -67,6 +67,7 @@ class Mesh:
         self._out: list[Effect] = []
         self._loop: list[Message] = []  # what this process tells itself
         self._view: View | None = None
+        self._fellows: tuple[str, ...] = ()  # of the cluster that this process was cut off from
         self._contacts: dict[str, Contact] = {}  # by site
         self._around: tuple[Contact, ...] = ()  # sites that a coordinator of ours hears
         self._left = False
@@ -76,7 +77,7 @@ class Mesh:
         self._numbers: dict[str, int] = {}  # by topic, the last one published
         self._subscriptions = Subscriptions(name, self.recent)
         self._wishes = Wishes(self.sites, self._say_ready)
-        self._surveys = Surveys()
+        self._decisions = Decisions()
 
     @property
     def settled(self) -> bool:
@@ -214,7 +215,7 @@ class Mesh:
     def _seek(self) -> None:
         """Ask those that are known where the cluster of this domain is."""
         known = {address for c in self._contacts.values() for address in c.addresses}
-        asked = sorted(known - {self.address, *self.seeds})
+        asked = sorted({*known, *self._fellows} - {self.address, *self.seeds})
         inside = self.cluster.joined and not self.cluster.cut_off(self.now)
         me = self.cluster.contact(0) if inside else None
         for address in [*self.seeds, *self._rng.sample(asked, min(_ASKED, len(asked)))]:
@@ -319,7 +320,9 @@ class Mesh:
     def _stay_together(self, view: View) -> None:
         """Now and then: do the seeds know others? Is there a way back to the rest of the domain?"""
         every = 4 * self.shape.silence
-        if not self.sites:  # its seeds may live where those of the coordinators do not
+        if self._fellows:  # those that are reached may tell others
+            every = self.shape.silence
+        elif not self.sites:  # its seeds may live where those of the coordinators do not
             every *= max(1, len(view.members) // 4)
         if self._rng.randrange(every) == 0:
             self._seek()
@@ -343,6 +346,9 @@ class Mesh:
         moved = before is not None and before.site != view.site
         slots = self.cluster.slots
         if moved:
+            assert before is not None
+            others = (member for member in before.members if member not in view.members)
+            self._fellows = tuple(member.address for member in others)
             for site in self.sites.values():
                 site.leave()
         for slot in [s for s in self.sites if moved or s not in slots]:
@@ -460,7 +466,7 @@ class Mesh:
         self.tell(self.cluster.leader.address, offers)
 
     def _decide(self) -> None:
-        for take in self._surveys.decide(self.shape.trees, self.now, 2 * self.shape.beat_us):
+        for take in self._decisions.decide(self.shape.trees, self.now, 2 * self.shape.beat_us):
             self.tell(self.cluster.active(take.slot).address, take)
 
     # Who reaches the other clusters.
@@ -492,7 +498,7 @@ class Mesh:
     def _reach(self, sender: str, reach: m.Reach) -> None:
         site = self.sites.get(reach.slot)
         if reach.by == self.address:
-            if site is not None:
+            if site is not None and reach.site != site.site:  # a fellow: it had another site
                 site.scouts.reach(reach)
                 if not reach.name:  # it lives, at that address
                     site.meet((Contact(reach.site, reach.slot, 0, (sender,)),), self.now)
@@ -581,7 +587,7 @@ _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.AskInterest: lambda mesh, sender, ask: mesh.tell(sender, mesh._subscriptions.all),
     m.Ready: lambda mesh, sender, ready: mesh._is_ready(ready),
     m.Known: lambda mesh, sender, known: mesh._hear_of(sender, known),
-    m.Offers: lambda mesh, sender, offers: mesh._surveys.hear(offers, mesh.now),
+    m.Offers: lambda mesh, sender, offers: mesh._decisions.hear(offers, mesh.now),
     m.Publish: lambda mesh, sender, publish: mesh._publish(publish),
     m.Cast: lambda mesh, sender, cast: mesh.spread(cast.item, mesh.now),
     m.Fetch: lambda mesh, sender, fetch: mesh._fetch(sender, fetch),

@@ -148,14 +148,21 @@ class Ring:
             if len(self._doubtful) < _DOUBTFUL or waiting is not None:
                 self._doubtful[contact.site] = (contact, 0)
 
-    def ask(self, most: int = 16) -> list[Contact]:
-        """Who is to be pinged now, as somebody said that they exist."""
-        asked = list(self._doubtful.values())[:most]
+    def ask(self, again: bool = False, most: int = 16) -> list[Contact]:
+        """Who is to be pinged now, as somebody said that they exist: those that have not been yet,
+        and `again` those that have not answered."""
+        asked = [doubt for doubt in self._doubtful.values() if again or not doubt[1]][:most]
         for contact, tries in asked:
             del self._doubtful[contact.site]
-            if tries + 1 < _TRIES:
-                self._doubtful[contact.site] = (contact, tries + 1)
+            self._doubtful[contact.site] = (contact, tries + 1)  # the last in the row
         return [contact for contact, _ in asked]
+
+    def give_up(self) -> list[Contact]:
+        """Those that were asked often enough, and did not answer: they are doubtful no more."""
+        silent = [contact for contact, tries in self._doubtful.values() if tries >= _TRIES]
+        for contact in silent:
+            del self._doubtful[contact.site]
+        return silent
 
     @property
     def unanswered(self) -> list[Contact]:

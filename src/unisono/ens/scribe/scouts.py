@@ -1,8 +1,9 @@
 """Does another member of the cluster reach more of the other clusters than its coordinator does?
 
 Only coordinators speak with other clusters, and some cuts leave a way to these from some members
-alone. So a coordinator that hears a site no more asks members to knock at it, and at some that are
-heard here, and knocks itself. Who gets more answers than the coordinator takes its place.
+alone. So a coordinator that hears a site no more, or hears of one that does not answer, asks
+members to knock at it, and at some that are heard here, and knocks itself. Who gets more answers
+than the coordinator takes its place.
 """
 
 from __future__ import annotations
@@ -38,14 +39,19 @@ class Scouts:
         self._rounds = 0
         self._remember(contact)
 
+    def unreached(self, contact: Contact) -> None:
+        """Somebody else hears it, and it does not answer here."""
+        if contact.site not in self._lost:
+            self.lost(contact)
+
     def _remember(self, contact: Contact) -> None:
         self._lost[contact.site] = (contact, 0)
         if len(self._lost) > _LOST:
             self._lost.popitem(last=False)
 
-    def alone(self, ring: Ring) -> bool:
-        """Whether there are other sites, and none is heard."""
-        return not ring.known and (bool(self._lost) or not ring.settled)
+    def apart(self, ring: Ring) -> bool:
+        """Whether there may be other sites that are not heard, for now."""
+        return bool(self._lost) or (not ring.known and not ring.settled)
 
     def where(self, ring: Ring, others: Iterable[Contact], now: int) -> tuple[Contact, ...]:
         """At whom members are to knock now. `others`: whom this process has heard of."""

@@ -21,12 +21,11 @@ from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.pastry import Ring, Seen
 from unisono.ens.scribe.recent import Recent
 from unisono.ens.scribe.scouts import Scouts
-from unisono.ens.scribe.survey import Survey
+from unisono.ens.scribe.survey import Surveys
 from unisono.ens.scribe.trees import LONGEST, Tree, Trees
 
 UNDER_WAY = 1 << 14  # events that the root has not confirmed: the oldest is not sent again
 _CHECKED = 1 << 15  # events of which it is seen whether parents sent them, too
-_MEASURE_BEATS = 8, 64  # between questions to sites that do not know the way: first, and at most
 
 
 class Process(Protocol):
@@ -88,7 +87,9 @@ class Site:
         self._from_parent: dict[tuple[str, str, int], None] = {}
         self._to_check: deque[tuple[int, Item]] = deque()
         self._fed = Recent(shape.keep_us)  # what this tree has brought, unless all trees feed it
-        self._surveys: dict[str, Survey] = {}  # by topic
+        self._surveys = Surveys(
+            slot, shape.beat_us, lambda: process.contact(slot), self.tell, process.tell_leader
+        )
         self.scouts = Scouts(shape)
         self._ticks = 0
 
@@ -275,7 +276,10 @@ class Site:
                     self._process.tell(address, self._ping_of(watched.contact))
             else:
                 self._ping(watched.contact)
-        self._ask()
+        for contact in self.ring.give_up():
+            self.scouts.unreached(contact)
+        for contact in self.ring.ask(again=True):
+            self._ping(contact)
         self._look_around()
         self.trees.tick(now)
         if self._shape.recover == "all":
@@ -283,7 +287,7 @@ class Site:
         self._send_again()
         self._check()
         self._fed.tidy(now)
-        self._survey()
+        self._surveys.tick(now)
 
     def _look_around(self) -> None:
         """Ask one site in turn whom it knows; the next ones on either side now and then. Who has
@@ -311,13 +315,19 @@ class Site:
         self.bye(site)
 
     def bye(self, site: str) -> None:
-        """It is no more."""
+        """It is no more; what was sent up there goes elsewhere."""
+        hops = {topic: self._above(topic) for topic in {item.topic for item in self.under_way}}
+        there = {topic for topic, hop in hops.items() if hop is not None and hop.site == site}
+        lost = [item for item in self.under_way if item.topic in there]
         self._watched.pop(site, None)
         self._used.pop(site, None)
         self.ring.forget(site)
         for topic in [t for t, root in self._roots.items() if root.site == site]:
             del self._roots[topic]
         self.trees.lost(site, self.now)
+        if self._shape.recover == "all":
+            for item in lost:
+                self._send_up(item)
 
     def topics(self, ask: m.AskTopics) -> None:
         """A parent asks what it is one for; perhaps it is none."""
@@ -337,7 +347,7 @@ class Site:
         self.now = now
         if self._towards_root(item.topic, self.site) is None:
             self.feed(item, now)  # this is the root
-            if not self._alone:
+            if not self._apart:
                 return
         self._under_way[item.topic, item.source, item.number] = (item, now)
         if len(self._under_way) > UNDER_WAY:
@@ -350,12 +360,17 @@ class Site:
         return [item for item, _ in self._under_way.values()]
 
     @property
-    def _alone(self) -> bool:
-        """A root for want of others, for now: they shall get it when they are heard again."""
-        return self._shape.recover == "all" and self.scouts.alone(self.ring)
+    def _apart(self) -> bool:
+        """A root perhaps for want of others, who shall get it when they are heard."""
+        young = self._ticks < self._shape.silence
+        return self._shape.recover == "all" and (young or self.scouts.apart(self.ring))
+
+    def _above(self, topic: str) -> Contact | None:
+        """Where events of the topic are sent up to."""
+        return self._roots.get(topic) or self._towards_root(topic, self.site)
 
     def _send_up(self, item: Item) -> None:
-        hop = self._roots.get(item.topic) or self._towards_root(item.topic, self.site)
+        hop = self._above(item.topic)
         if hop is not None:
             self._route(hop, m.Up(self.slot, item, self._process.contact(self.slot)))
 
@@ -378,7 +393,7 @@ class Site:
             elif self._ticks % 2 == 0:
                 self._roots.pop(item.topic, None)
                 if self._towards_root(item.topic, self.site) is None:
-                    if not self._alone:
+                    if not self._apart:
                         del self._under_way[key]
                     self._process.spread(item, self.now)
                 else:
@@ -514,9 +529,7 @@ class Site:
                 me = self._process.contact(self.slot)
                 self.tell(adopt.parent, m.Have(self.slot, me, kept, late=False))
         if new and self._shape.diverse:
-            first_us = _MEASURE_BEATS[0] * self._shape.beat_us
-            survey = self._surveys[adopt.topic] = Survey((adopt.parent, *others), first_us)
-            self._ask_offers(adopt.topic, survey)
+            self._surveys.begin(adopt.topic, (adopt.parent, *others), now)
 
     def probe(self, probe: m.Probe, now: int) -> None:
         """Would we take this child, and over which devices?"""
@@ -539,35 +552,6 @@ class Site:
         offered = m.Offered(self.slot, probe.topic, me, devices, new, delay, measured)
         self.tell(child, offered)
 
-    def offered(self, offered: m.Offered) -> None:
-        survey = self._surveys.get(offered.topic)
-        if survey is not None:
-            survey.offers.append(offered)
-
-    def _ask_offers(self, topic: str, survey: Survey) -> None:
-        survey.asked_us, survey.offers, survey.told = self.now, [], False
-        probe = m.Probe(self.slot, topic, self._process.contact(self.slot))
-        for contact in survey.contacts:
-            self.tell(contact, probe)
-
-    def _survey(self) -> None:
-        """When those who were asked had a beat to answer, the leader hears what they said. If some
-        did not know the way, all are asked again, later and later."""
-        beat_us = self._shape.beat_us
-        for topic, survey in list(self._surveys.items()):
-            since_us = self.now - survey.asked_us
-            if not survey.told and since_us >= beat_us:
-                survey.told = True
-                if survey.offers:
-                    offers = m.Offers(self.slot, topic, tuple(survey.offers))
-                    self._process.tell_leader(offers)
-                known = all(offered.measured for offered in survey.offers)
-                if known or survey.wait_us > _MEASURE_BEATS[1] * beat_us:
-                    del self._surveys[topic]
-            elif survey.told and since_us >= survey.wait_us:
-                survey.wait_us *= 2
-                self._ask_offers(topic, survey)
-
 
 # Messages to whoever is active in their slot.
 AT_SITE: dict[type[Message], Callable[[Site, Any, int], None]] = {
@@ -585,7 +569,7 @@ AT_SITE: dict[type[Message], Callable[[Site, Any, int], None]] = {
     m.Bye: lambda site, bye, now: site.at(now).bye(bye.site),
     m.AskPaths: lambda site, ask, now: site.at(now).trees.paths(ask),
     m.Probe: Site.probe,
-    m.Offered: lambda site, offered, now: site.at(now).offered(offered),
+    m.Offered: lambda site, offered, now: site._surveys.hear(offered),
     m.Take: lambda site, take, now: site.at(now).trees.switch(take.topic, take.parent),
     m.Up: Site.take_up,
     m.Took: Site.took,
