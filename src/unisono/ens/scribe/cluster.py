@@ -1,17 +1,18 @@
 """The processes of one domain: who is there, and which of them coordinate.
 
 The first of a view leads: it lets others in, leaves out the silent, and tells everyone the new
-view. That is the one that has been there longest, unless one gave its place to another, who
-reaches more (`swap`). The first `trees` candidates of a view are its active coordinators, one per
-slot; the next ones their backups. When the leader falls silent, whoever notices asks all before it
-(bully election, who comes first is the stronger); if none of them answers, and nobody else hears
-the leader, it leads. Two parts of a domain that were cut off from each other are two clusters for
-a while: the younger gives in where they meet; if it cannot, it takes a site of its own.
+view. The first `trees` candidates of a view are its active coordinators, one per slot; the next
+ones their backups. Who is active keeps its slot as long as it is there, unless it gives its place
+to another who reaches more (`swap`). When the leader falls silent, whoever notices asks all before
+it (bully election, who comes first is the stronger); if none of them answers, and nobody else
+hears the leader, it announces a view without them, led by a backup of the leader's slot. Two parts
+of a domain that were cut off from each other are two clusters for a while: the younger gives in
+where they meet; if it cannot, it takes a site of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from unisono.ens.scribe.messages import (
     Beat,
@@ -147,8 +148,7 @@ class Cluster:
         elif len(others) >= MEMBERS:
             self._tell(member.address, Views(view))
         else:
-            rest = (m for m in others if m != self.me)
-            self._announce((self.me, *rest, member), now)
+            self._announce(self._in_place((*others, member), now), now)
 
     def leave(self) -> None:
         """Say so; whoever leads next hears it, too."""
@@ -166,8 +166,8 @@ class Cluster:
         self._vouched.pop(name, None)
         next_in_line = gone and self.candidates[1:2] == [self.me]
         if self.leads or next_in_line:
-            rest = (m for m in view.members if m.name not in (name, self.me.name))
-            self._announce((self.me, *rest), now)
+            rest = [m for m in view.members if m.name != name]
+            self._announce(self._in_place(rest, now), now)
 
     def swap(self, slot: int, name: str, to: str, now: int) -> None:
         """A coordinator gives its place to another candidate, who reaches more of the others."""
@@ -178,6 +178,25 @@ class Cluster:
         if old.name == name and new not in self.actives:
             places = {old: new, new: old}
             self._announce(tuple(places.get(m, m) for m in self.view.members), now)
+
+    def _in_place(self, members: Iterable[Member], now: int) -> tuple[Member, ...]:
+        """In an order in which the active ones keep their slots, and backups take the others."""
+        members = list(members)
+        candidates = [m for m in members if m.candidate] or members
+        heard = [m for m in candidates if m == self.me or self.lives(m.name, now)]
+        count = min(self.shape.trees, len(candidates))
+        places: dict[int, Member] = {}
+        for slot in range(self.shape.trees):
+            active = self.active(slot)
+            if active in candidates and active not in places.values():
+                places.setdefault(slot % count, active)
+        for slot in range(count):
+            if slot not in places:
+                backups = (m for m in self.backups(slot) if m in heard)
+                free = (m for m in (*backups, *heard, *candidates) if m not in places.values())
+                places[slot] = next(free)
+        first = [places[slot] for slot in range(count)]
+        return (*first, *(m for m in members if m not in first))
 
     def _announce(self, members: tuple[Member, ...], now: int) -> None:
         assert self.view is not None
@@ -289,7 +308,7 @@ class Cluster:
         if self.leads:
             alive = tuple(m for m in view.members if self.lives(m.name, now))
             if len(alive) < len(view.members):
-                self._announce(alive, now)
+                self._announce(self._in_place(alive, now), now)
             return
         if self.hears(self.leader.name, now):
             self._voting_since = self._told_to_wait = None
@@ -308,9 +327,9 @@ class Cluster:
                     self._tell(member.address, vote)
         elif now - self._voting_since >= 2 * self.shape.beat_us:
             silent = {member.name for member in self._before_me()}
-            # None of them answered, and nobody else hears the leader: this process leads.
-            rest = [m for m in self.view.members if m.name not in silent and m != self.me]
-            self._announce((self.me, *rest), now)
+            # None of them answered, and nobody else hears the leader: this process decides.
+            rest = [m for m in self.view.members if m.name not in silent]
+            self._announce(self._in_place(rest, now), now)
 
     def _before_me(self) -> list[Member]:
         candidates = self.candidates
