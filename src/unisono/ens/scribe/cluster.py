@@ -240,7 +240,8 @@ class Cluster:
         same = beat.number == view.number and beat.leader == self.leader.name
         if sender is None or same:
             return
-        if self.leads or (born(beat.number) == born(view.number) and beat.number < view.number):
+        behind = (beat.number, self.leader.name) < (view.number, beat.leader)  # as in `_newer`
+        if self.leads or (born(beat.number) == born(view.number) and behind):
             self._tell(sender.address, Views(view))
 
     def views(self, view: View, sender: str, now: int) -> None:
