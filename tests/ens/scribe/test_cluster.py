@@ -40,9 +40,8 @@ def test_who_is_active_keeps_its_slot(shape: Shape) -> None:
         cluster.views(View("d", 7, tuple(members)), members[0].address, 0)
         active = cluster.actives
         decides(cluster, [one for one in members if one in alive])
-        assert cluster.leader in alive
-        if cluster.leads:
-            assert set(cluster.candidates) - {member(100)} == alive, f"seed {seed}"
+        assert cluster.leads
+        assert set(cluster.candidates) - {member(100)} == alive, f"seed {seed}"
         for slot, one in enumerate(active):
             if one in alive:
                 assert cluster.active(slot) == one, f"seed {seed}, slot {slot}"
@@ -55,4 +54,19 @@ def test_a_backup_takes_the_place_of_a_coordinator() -> None:
     assert (cluster.actives, cluster.backups(0)) == (list(members[:2]), [members[2]])
     decides(cluster, list(members[1:]))
     assert cluster.actives == [members[2], members[1]]
-    assert cluster.leader == members[2]
+    assert cluster.leader == members[1]
+
+
+def test_who_has_all_slots_gives_some_to_those_that_it_hears() -> None:
+    """Nobody was heard when it took them."""
+    members = tuple(member(number) for number in range(4))
+    cluster = Cluster("d", members[1], SHAPES[4], lambda to, message: None)
+    cluster.views(View("d", 7, members), members[0].address, 0)
+    for now in range(0, 8 * cluster.shape.beat_us, cluster.shape.beat_us):
+        cluster.tick(now)
+    assert cluster.leads
+    assert cluster.actives == [members[1]]
+    decides(cluster, list(members[1:]))
+    one, other = cluster.actives
+    assert one == members[1]
+    assert other in members[2:]

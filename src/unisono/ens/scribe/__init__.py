@@ -5,6 +5,7 @@ same ones; links are for UDP only.
 
     node.py       one process of the mesh: puts the parts together
     cluster.py    the processes of one domain: who lives, who coordinates (bully election)
+    contacts.py   whom a process knows of, for when it is on its own
     interest.py   what this process and the members of its cluster subscribe to
     site.py       the coordinator of one slot: its place in the ring and in the trees
     pastry.py     the ring of clusters: who is nearest to a key, and the next hop to there

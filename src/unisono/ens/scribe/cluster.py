@@ -1,18 +1,18 @@
 """The processes of one domain: who is there, and which of them coordinate.
 
 The first of a view leads: it lets others in, leaves out the silent, and tells everyone the new
-view. The first `trees` candidates of a view are its active coordinators, one per slot; the next
-ones their backups. Who is active keeps its slot as long as it is there, unless it gives its place
-to another who reaches more (`swap`). When the leader falls silent, whoever notices asks all before
-it (bully election, who comes first is the stronger); if none of them answers, and nobody else
-hears the leader, it announces a view without them, led by a backup of the leader's slot. Two parts
-of a domain that were cut off from each other are two clusters for a while: the younger gives in
-where they meet; if it cannot, it takes a site of its own.
+view. That is the one that has been there longest, unless one gave its place to another, who
+reaches more (`swap`). In each of `trees` slots one candidate is the active coordinator; the next
+ones are backups. Who is active keeps its slot as long as it is there, and a backup takes that of
+one who is gone. When the leader falls silent, whoever notices asks all before it (bully election,
+who comes first is the stronger); if none of them answers, and nobody else hears the leader, it
+leads. Two parts of a domain that were cut off from each other are two clusters for a while: the
+younger gives in where they meet; if it cannot, it takes a site of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from unisono.ens.scribe.messages import (
     Beat,
@@ -44,6 +44,7 @@ class Cluster:
         self._tell = tell
         self.view: View | None = None
         self.candidates: list[Member] = []  # for coordinator, the longest there first
+        self._active: list[Member] = []  # by slot
         self._members: dict[str, Member] = {}  # of the view, by name
         self._heard: dict[str, int] = {}  # name -> when, by me
         self._vouched: dict[str, int] = {}  # or by another coordinator
@@ -70,21 +71,24 @@ class Cluster:
 
     def active(self, slot: int) -> Member:
         """The coordinator of a slot; with too few candidates one has several."""
-        candidates = self.candidates
-        return candidates[slot % min(self.shape.trees, len(candidates))]
+        return self._active[slot % len(self._active)]
 
     @property
     def actives(self) -> list[Member]:
-        return self.candidates[: self.shape.trees]
+        return list(dict.fromkeys(self._active))
+
+    @property
+    def _passive(self) -> list[Member]:
+        return [member for member in self.candidates if member not in self._active]
 
     def backups(self, slot: int) -> list[Member]:
-        trees = self.shape.trees
-        return self.candidates[trees + slot :: trees][: self.shape.backups]
+        return self._passive[slot :: self.shape.trees][: self.shape.backups]
 
     @property
     def coordinators(self) -> list[Member]:
-        """The active ones and all backups."""
-        return self.candidates[: self.shape.trees * (1 + self.shape.backups)]
+        """The leader, the active ones and all backups."""
+        backups = self._passive[: self.shape.trees * self.shape.backups]
+        return list(dict.fromkeys((*self.candidates[:1], *self._active, *backups)))
 
     @property
     def slots(self) -> list[int]:
@@ -132,7 +136,7 @@ class Cluster:
         mine = member.name == self.me.name or member.address == self.me.address
         if mine and member != self.me:
             return
-        if member in view.members and self.me in self.actives:
+        if member in view.members and (self.leads or self.me in self._active):
             # It has not heard: perhaps the leader does not reach it, as this process does.
             self._tell(member.address, Views(view))
             return
@@ -148,7 +152,8 @@ class Cluster:
         elif len(others) >= MEMBERS:
             self._tell(member.address, Views(view))
         else:
-            self._announce(self._in_place((*others, member), now), now)
+            rest = (m for m in others if m != self.me)
+            self._announce((self.me, *rest, member), now)
 
     def leave(self) -> None:
         """Say so; whoever leads next hears it, too."""
@@ -166,8 +171,8 @@ class Cluster:
         self._vouched.pop(name, None)
         next_in_line = gone and self.candidates[1:2] == [self.me]
         if self.leads or next_in_line:
-            rest = [m for m in view.members if m.name != name]
-            self._announce(self._in_place(rest, now), now)
+            rest = (m for m in view.members if m.name not in (name, self.me.name))
+            self._announce((self.me, *rest), now)
 
     def swap(self, slot: int, name: str, to: str, now: int) -> None:
         """A coordinator gives its place to another candidate, who reaches more of the others."""
@@ -175,33 +180,30 @@ class Cluster:
         if self.view is None or not self.leads or new is None or not self.lives(to, now):
             return
         old = self.active(slot)
-        if old.name == name and new not in self.actives:
+        if old.name == name and new not in self._active:
             places = {old: new, new: old}
+            self._active = [places.get(m, m) for m in self._active]
             self._announce(tuple(places.get(m, m) for m in self.view.members), now)
 
-    def _in_place(self, members: Iterable[Member], now: int) -> tuple[Member, ...]:
-        """In an order in which the active ones keep their slots, and backups take the others."""
-        members = list(members)
-        candidates = [m for m in members if m.candidate] or members
-        heard = [m for m in candidates if m == self.me or self.lives(m.name, now)]
-        count = min(self.shape.trees, len(candidates))
-        places: dict[int, Member] = {}
-        for slot in range(self.shape.trees):
-            active = self.active(slot)
-            if active in candidates and active not in places.values():
-                places.setdefault(slot % count, active)
-        for slot in range(count):
-            if slot not in places:
+    def _placed(self, members: Sequence[Member], now: int) -> list[Member]:
+        """The coordinators of a new view, by slot."""
+        candidates = [m for m in members if m.candidate] or list(members)
+        heard = [m for m in candidates if m.name not in self._heard or self.lives(m.name, now)]
+        placed: list[Member | None] = []
+        for active in self._active:
+            placed.append(active if active in candidates and active not in placed else None)
+        for slot in range(len(placed)):
+            if placed[slot] is None:
                 backups = (m for m in self.backups(slot) if m in heard)
-                free = (m for m in (*backups, *heard, *candidates) if m not in places.values())
-                places[slot] = next(free)
-        first = [places[slot] for slot in range(count)]
-        return (*first, *(m for m in members if m not in first))
+                free = (m for m in (*backups, *heard) if m not in placed)
+                placed[slot] = next(free, None) or min(heard or candidates, key=placed.count)
+        return [member for member in placed if member is not None]
 
     def _announce(self, members: tuple[Member, ...], now: int) -> None:
         assert self.view is not None
         before = self.view.members
-        self._become(View(self.view.site, self.view.number + 1, members), now)
+        active = tuple(members.index(member) for member in self._placed(members, now))
+        self._become(View(self.view.site, self.view.number + 1, members, active), now)
         for member in {m.name: m for m in (*before, *members)}.values():
             if member.name != self.me.name:
                 self._tell(member.address, Views(self.view))
@@ -211,6 +213,9 @@ class Cluster:
         self.view = view
         self._members = {member.name: member for member in view.members}
         self.candidates = [m for m in view.members if m.candidate] or list(view.members)
+        told = dict(enumerate(view.members[number] for number in view.active))
+        few = self.candidates[: self.shape.trees]
+        self._active = [told.get(s, few[s % len(few)]) for s in range(self.shape.trees)]
         self._voting_since = self._told_to_wait = None
         # Not all have spoken to this process before: if it leads now, they get time to.
         before = {} if self.leads and not led else self._heard
@@ -266,11 +271,13 @@ class Cluster:
                     self._tell(member.address, Views(view))
 
     def _sound(self, view: View) -> bool:
-        """Whether it is of this domain, and its members can be told apart."""
+        """Whether it is of this domain, and its members can be told apart and are named."""
         names = {member.name for member in view.members}
         addresses = {member.address for member in view.members}
-        told_apart = len(names) == len(addresses) == len(view.members)
-        return told_apart and view.site.partition("~")[0] == self.domain
+        count = len(view.members)
+        told_apart = len(names) == len(addresses) == count
+        named = all(number < count for number in view.active)
+        return told_apart and named and view.site.partition("~")[0] == self.domain
 
     @staticmethod
     def _newer(view: View, mine: View) -> bool:
@@ -308,8 +315,8 @@ class Cluster:
         self._heard[self.me.name] = now
         if self.leads:
             alive = tuple(m for m in view.members if self.lives(m.name, now))
-            if len(alive) < len(view.members):
-                self._announce(self._in_place(alive, now), now)
+            if len(alive) < len(view.members) or self._placed(alive, now) != self._active:
+                self._announce(alive, now)
             return
         if self.hears(self.leader.name, now):
             self._voting_since = self._told_to_wait = None
@@ -328,9 +335,9 @@ class Cluster:
                     self._tell(member.address, vote)
         elif now - self._voting_since >= 2 * self.shape.beat_us:
             silent = {member.name for member in self._before_me()}
-            # None of them answered, and nobody else hears the leader: this process decides.
-            rest = [m for m in self.view.members if m.name not in silent]
-            self._announce(self._in_place(rest, now), now)
+            # None of them answered, and nobody else hears the leader: this process leads.
+            rest = [m for m in self.view.members if m.name not in silent and m != self.me]
+            self._announce((self.me, *rest), now)
 
     def _before_me(self) -> list[Member]:
         candidates = self.candidates

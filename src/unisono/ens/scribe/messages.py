@@ -42,13 +42,14 @@ class Member(Part, frozen=True):
 
 
 class View(Part, frozen=True):
-    """Who is in a cluster, in the order in which they lead and coordinate: the longest there first,
-    unless one has given its place away. Its number has the time of the founding in
-    its upper part, and below how often the view has changed since."""
+    """Who is in a cluster, in the order in which they lead: the longest there first, unless one has
+    given its place away. Its number has the time of the founding in its upper part, and below how
+    often the view has changed since."""
 
     site: str
     number: Number
     members: Annotated[tuple[Member, ...], Meta(min_length=1)]
+    active: tuple[Number, ...] = ()  # the coordinators, by slot: which of the members
 
 
 def born(number: int) -> int:

@@ -16,6 +16,7 @@ import msgspec
 from unisono.core.effects import Arrive, Done, Effect
 from unisono.ens.scribe import messages as m
 from unisono.ens.scribe.cluster import Cluster
+from unisono.ens.scribe.contacts import Contacts
 from unisono.ens.scribe.ids import site_id
 from unisono.ens.scribe.interest import Subscriptions, Wishes
 from unisono.ens.scribe.messages import Contact, Item, Member, Message, View, born
@@ -29,7 +30,6 @@ _BATCH_BYTES = 1 << 18  # of events that were asked for, in one message
 _ASKED = 5  # of them, for the rest of the mesh, at a time
 _NUMBERED = 1 << 16  # topics whose last number is kept, of those published to
 _HOPS = 8  # of what is published, while views differ on who coordinates
-_CONTACTS = 64  # of other sites that a process remembers, by which it could enter the ring
 
 
 class Tell(Effect, frozen=True):
@@ -67,8 +67,7 @@ class Mesh:
         self._out: list[Effect] = []
         self._loop: list[Message] = []  # what this process tells itself
         self._view: View | None = None
-        self._fellows: tuple[str, ...] = ()  # of the cluster that this process was cut off from
-        self._contacts: dict[str, Contact] = {}  # by site
+        self._contacts = Contacts()
         self._around: tuple[Contact, ...] = ()  # sites that a coordinator of ours hears
         self._left = False
         self._ticks = 0
@@ -214,8 +213,7 @@ class Mesh:
 
     def _seek(self) -> None:
         """Ask those that are known where the cluster of this domain is."""
-        known = {address for c in self._contacts.values() for address in c.addresses}
-        asked = sorted({*known, *self._fellows} - {self.address, *self.seeds})
+        asked = sorted(self._contacts.addresses - {self.address, *self.seeds})
         inside = self.cluster.joined and not self.cluster.cut_off(self.now)
         me = self.cluster.contact(0) if inside else None
         for address in [*self.seeds, *self._rng.sample(asked, min(_ASKED, len(asked)))]:
@@ -228,7 +226,7 @@ class Mesh:
         if cluster.view is None:
             return
         if who.domain in ("", cluster.view.site):
-            found = self.found(cluster.domain, cluster.contact(0), self._others())
+            found = self.found(cluster.domain, cluster.contact(0), self._living or self._others)
             self.tell(who.asker, found)
         elif 0 in self.sites:
             find = m.Find(0, site_id(who.domain, 0), None, who.asker, who.domain)
@@ -269,7 +267,7 @@ class Mesh:
             cluster.rename(cluster.domain, self.now)  # the others are gone
 
     def _meet(self, contacts: tuple[Contact, ...]) -> None:
-        self._remember(contacts)
+        self._contacts.remember(contacts)
         self._see_rivals(contacts)
         for site in self.sites.values():
             site.meet(contacts, self.now)
@@ -283,17 +281,17 @@ class Mesh:
             if self._view is not None and contact.site == self._view.site:
                 self.rival(contact)
 
-    def _remember(self, contacts: Iterable[Contact]) -> None:
-        for contact in contacts:
-            known = self._contacts.pop(contact.site, None)
-            newer = known is None or contact.version >= known.version
-            self._contacts[contact.site] = contact if newer else known  # type: ignore[assignment]
-            if len(self._contacts) > _CONTACTS:
-                del self._contacts[next(iter(self._contacts))]
+    @property
+    def _living(self) -> tuple[Contact, ...]:
+        """Other sites that are heard, here or by our coordinator: others may be told of these."""
+        leaves = {c.site: c for site in self.sites.values() for c in site.ring.leaves}
+        return tuple(leaves.values() if self.sites else self._around)[:8]
 
+    @property
     def _others(self) -> tuple[Contact, ...]:
-        found = {c.site: c for site in self.sites.values() for c in site.ring.leaves}
-        return tuple({**self._contacts, **found}.values())[:8]
+        """Those, or else such as were there once."""
+        living = {contact.site: contact for contact in self._living}
+        return tuple({**self._contacts.sites, **living}.values())[:8]
 
     def rival(self, contact: Contact) -> None:
         """Somebody else claims to be this site."""
@@ -320,7 +318,7 @@ class Mesh:
     def _stay_together(self, view: View) -> None:
         """Now and then: do the seeds know others? Is there a way back to the rest of the domain?"""
         every = 4 * self.shape.silence
-        if self._fellows:  # those that are reached may tell others
+        if self._contacts.fellows:  # those that are reached may tell others
             every = self.shape.silence
         elif not self.sites:  # its seeds may live where those of the coordinators do not
             every *= max(1, len(view.members) // 4)
@@ -345,14 +343,12 @@ class Mesh:
         self._rival_ticks = 0
         moved = before is not None and before.site != view.site
         slots = self.cluster.slots
+        self._contacts.changed(before, view, self.cluster.domain)
         if moved:
-            assert before is not None
-            others = (member for member in before.members if member not in view.members)
-            self._fellows = tuple(member.address for member in others)
             for site in self.sites.values():
                 site.leave()
         for slot in [s for s in self.sites if moved or s not in slots]:
-            self._remember(self.sites[slot].ring.leaves)
+            self._contacts.remember(self.sites[slot].ring.leaves)
             under_way = self.sites.pop(slot).under_way
             for item in under_way:  # who comes after sees to it
                 self.tell(self.cluster.active(slot).address, m.Publish(slot, item))
@@ -365,7 +361,7 @@ class Mesh:
 
     def _open_site(self, slot: int, view: View) -> None:
         site = self.sites[slot] = Site(slot, view.site, self.shape, self, self.now)
-        site.join([c for c in self._others() if c.site != view.site], self.now)
+        site.join([c for c in self._others if c.site != view.site], self.now)
         self._wishes.open(slot, self.now)
 
     def _beat(self) -> None:
@@ -477,7 +473,7 @@ class Mesh:
         actives = self.cluster.actives
         members = [member for member in self.cluster.candidates if member not in actives]
         for slot, site in self.sites.items():
-            contacts = site.scouts.where(site.ring, self._contacts.values(), self.now)
+            contacts = site.scouts.where(site.ring, self._contacts.sites.values(), self.now)
             if contacts and members:
                 scout = m.Scout(slot, self.address, contacts)
                 self._knock(self.address, scout)
@@ -528,7 +524,7 @@ class Mesh:
         else:
             if self.cluster.joined and sender == self.cluster.active(0).address:
                 self._around = known.contacts
-            self._remember(known.contacts)
+            self._contacts.remember(known.contacts)
             self._see_rivals(known.contacts)
 
     def _heard_beat(self, sender: str, beat: m.Beat) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from unisono.ens.scribe.ids import distance, site_id
 from unisono.ens.scribe.messages import Contact, Reach
 from unisono.ens.scribe.options import Shape
 from unisono.ens.scribe.pastry import Ring
@@ -44,14 +45,21 @@ class Scouts:
         if contact.site not in self._lost:
             self.lost(contact)
 
+    def forget(self, site: str) -> None:
+        """It is no more."""
+        self._lost.pop(site, None)
+
     def _remember(self, contact: Contact) -> None:
         self._lost[contact.site] = (contact, 0)
         if len(self._lost) > _LOST:
             self._lost.popitem(last=False)
 
-    def apart(self, ring: Ring) -> bool:
-        """Whether there may be other sites that are not heard, for now."""
-        return bool(self._lost) or (not ring.known and not ring.settled)
+    def apart(self, ring: Ring, key: int) -> bool:
+        """Whether there may be a site nearer to this key that is not heard, for now."""
+        if not ring.known and (self._lost or not ring.settled):
+            return True
+        here = distance(ring.id, key)
+        return any(distance(site_id(site, ring.slot), key) < here for site in self._lost)
 
     def where(self, ring: Ring, others: Iterable[Contact], now: int) -> tuple[Contact, ...]:
         """At whom members are to knock now. `others`: whom this process has heard of."""

@@ -187,10 +187,10 @@ class Site:
         if ping.site != self.site:
             self._process.tell(sender, m.Pong(self.slot, me, now))
             return
-        self._heard(ping.me, None)
         site = ping.me.site
         known = self.ring.known.get(site)
         other = known.contact if known is not None else ping.me
+        self._heard(ping.me, None)
         if other.addresses[0] != sender and other.version >= ping.me.version:
             self._process.tell(sender, m.Known(self.slot, (other,)))  # two claim the same site
             self._process.tell(other.addresses[0], m.Known(self.slot, (ping.me,)))
@@ -310,9 +310,9 @@ class Site:
 
     def _gone(self, site: str) -> None:
         known = self.ring.known.get(site)
+        self.bye(site)
         if known is not None:
             self.scouts.lost(known.contact)
-        self.bye(site)
 
     def bye(self, site: str) -> None:
         """It is no more; what was sent up there goes elsewhere."""
@@ -322,6 +322,7 @@ class Site:
         self._watched.pop(site, None)
         self._used.pop(site, None)
         self.ring.forget(site)
+        self.scouts.forget(site)
         for topic in [t for t, root in self._roots.items() if root.site == site]:
             del self._roots[topic]
         self.trees.lost(site, self.now)
@@ -347,7 +348,7 @@ class Site:
         self.now = now
         if self._towards_root(item.topic, self.site) is None:
             self.feed(item, now)  # this is the root
-            if not self._apart:
+            if not self._apart(item.topic):
                 return
         self._under_way[item.topic, item.source, item.number] = (item, now)
         if len(self._under_way) > UNDER_WAY:
@@ -359,11 +360,11 @@ class Site:
         """What no root has confirmed."""
         return [item for item, _ in self._under_way.values()]
 
-    @property
-    def _apart(self) -> bool:
+    def _apart(self, topic: str) -> bool:
         """A root perhaps for want of others, who shall get it when they are heard."""
         young = self._ticks < self._shape.silence
-        return self._shape.recover == "all" and (young or self.scouts.apart(self.ring))
+        apart = young or self.scouts.apart(self.ring, group_id(topic, self.slot))
+        return self._shape.recover == "all" and apart
 
     def _above(self, topic: str) -> Contact | None:
         """Where events of the topic are sent up to."""
@@ -384,20 +385,27 @@ class Site:
         return hop if hop is not None and hop.site != origin else None
 
     def _send_again(self) -> None:
-        patience = 2 * self._shape.beat_us
+        now, keep_us = self.now, self._shape.keep_us
+        again = self._shape.recover == "all"
+        due = now - 2 * self._shape.beat_us
+        ways: dict[str, tuple[bool, bool]] = {}  # topic -> whether this is the root, for certain
         for key, (item, sent_us) in list(self._under_way.items()):
-            if self.now - sent_us < patience:
+            if sent_us > due:
                 continue
-            if self.now - sent_us > self._shape.keep_us or self._shape.recover != "all":
+            if not again or now - sent_us > keep_us:
                 del self._under_way[key]
             elif self._ticks % 2 == 0:
-                self._roots.pop(item.topic, None)
-                if self._towards_root(item.topic, self.site) is None:
-                    if not self._apart:
-                        del self._under_way[key]
-                    self._process.spread(item, self.now)
-                else:
+                topic = item.topic
+                if topic not in ways:
+                    self._roots.pop(topic, None)
+                    root = self._towards_root(topic, self.site) is None
+                    ways[topic] = root, root and not self._apart(topic)
+                root, certain = ways[topic]
+                if not root:
                     self._send_up(item)
+                elif certain:
+                    del self._under_way[key]
+                    self._process.spread(item, now)
 
     def take_up(self, up: m.Up, now: int) -> None:
         """For the root: this site, or one further on."""
