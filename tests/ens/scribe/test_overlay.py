@@ -189,6 +189,21 @@ def test_a_crashed_coordinator_is_not_missed(seed: int) -> None:
                 assert story.got[address, frames[-1]] == 1, f"{number} to {address} at {sent_us}"
 
 
+@pytest.mark.parametrize("trees", [2, 3, 4])
+def test_two_that_miss_the_leader_and_each_other_agree_in_the_end(trees: int) -> None:
+    """Both announce a view; neither of them hears the other while the leader is gone."""
+    for seed in range(6):
+        story = grown(seed, 9, 1, Shape(trees=trees, backups=1))
+        world = story.world
+        (cluster, *_) = [node.cluster for node in world.nodes.values()]
+        leader, one, other = (member.address for member in cluster.candidates[:3])
+        story.net.cut = {frozenset((one, other))}
+        world.crash(leader)
+        world.run(world.now + 8 * story.shape.beat_us)
+        story.net.cut = set()
+        assert story.settle(ROUNDS) is not None, f"seed {seed}"
+
+
 def test_who_is_gone_is_not_named_any_more() -> None:
     """By a coordinator or anybody else: `unisono top` shows it."""
     story = grown(2, 9, 3, Shape(trees=2, backups=0))

@@ -477,3 +477,23 @@ def test_a_fellow_that_came_back_is_no_other_site() -> None:
     for site in ("d0", "d1"):
         node.receive(fellow, Reach(1, coordinator, site, nodes[fellow].name), node.now)
     assert scouts.best(node.now + 10 * Shape().beat_us) is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_coordinator_cut_off_from_its_fellows_misses_nothing(seed: int) -> None:
+    """It still reaches the other domains, and is soon a site of its own."""
+    mesh = Domains(seed, Shape(trees=2, backups=1, keep_us=60_000_000), domains=3)
+    world = mesh.world
+    more = [f"more{number}" for number in range(5)]
+    for address in more:
+        world.start(address, "d1", ("d0-0",))
+        mesh.beats(4)
+    world.publish(mesh.publisher, TOPIC, b"first")
+    mesh.beats(5)
+    fellows = [*more, *(a for a, of in mesh.of.items() if of == "d1")]
+    second = next(a for a in fellows if not world.nodes[a].cluster.leads and world.nodes[a].sites)
+    mesh.net.cut.update(frozenset((second, a)) for a in fellows if a != second)
+    assert not list(mesh.missed(60))
+    view = world.nodes[second].cluster.view
+    assert view is not None
+    assert view.site.startswith("d1~")
