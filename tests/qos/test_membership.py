@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from unisono.core.effects import CancelTimer, Effect, Fail, Send, SetTimer
+from unisono.core.effects import CancelTimer, Done, Effect, Fail, Send, SetTimer
 from unisono.core.events import EVERYONE, Control
 from unisono.core.limits import Limits
-from unisono.core.node import Node
+from unisono.core.node import JOIN, Node
 from unisono.qos.membership import Membership
 from unisono.qos.total_order.layer import TotalOrder
-from unisono.qos.views import View
+from unisono.qos.views import Hello, Known, View, Willing
 from unisono.sim.channels import Wan
 from unisono.sim.check import Checks
 from unisono.sim.world import World
@@ -243,3 +243,23 @@ def test_whoever_is_left_of_a_bus_is_told_that_it_is_over() -> None:
     rooms.open_doors()
     rooms.run(5)
     assert rooms.failed.keys() == {"client"} and "connect again" in rooms.failed["client"]
+
+
+def test_a_process_whose_timers_are_always_late_joins_all_the_same() -> None:
+    """It listens longer each time; and others whose word comes late are let in."""
+    late_us = 90_000
+    node = Membership("a", Limits(), discovery_us=20_000)
+    now, out = 0, node.start(0)
+    for _ in range(8):
+        timer = next((e for e in out if isinstance(e, SetTimer)), None)
+        if timer is None:
+            break
+        now = timer.at_us + late_us
+        out = node.timer(timer.key, now)
+    assert Done(JOIN) in out
+    assert node.view is not None
+    known = node.receive(Hello(True, "exact"), "b", now)
+    (answer,) = [e.message for e in known if isinstance(e, Send)]
+    assert isinstance(answer, Known)
+    node.receive(Willing(answer.token), "b", now + late_us)
+    assert node.view.members == ("a", "b")

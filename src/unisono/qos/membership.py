@@ -50,6 +50,7 @@ DISCOVERY_TIMER = "discover"
 ALIVE_TIMER = "alive"
 TIMERS = (DISCOVERY_TIMER, ALIVE_TIMER)
 _PATIENCE = 4  # periods of silence after which a member is suspected
+_FRESH_US = 1_000_000  # where there are no periods, all are in one process, which may be slow
 _HELLOS = 6  # discovery times after which nobody adds this node for its old word
 
 
@@ -166,7 +167,8 @@ class Membership:
         if self._leaving:
             return self.let_go()
         if now - self._asked_us > 2 * self._discovery_us:
-            return self._hello(now)  # this process was busy: answers may still be unread
+            self._discovery_us *= 2  # this process is slow: answers may still be unread
+            return self._hello(now)
         if self._manage and self._found and self._known is None and not self._rivals:
             return [
                 *self._install(self._first, now),
@@ -379,7 +381,9 @@ class Membership:
 
     @property
     def _fresh_us(self) -> int:  # how long a newcomer counts as alive after its word
-        return 2 * self._period_us if self._period_us is not None else self._discovery_us
+        if self._period_us is not None:
+            return 2 * self._period_us
+        return max(self._discovery_us, _FRESH_US)
 
     def _answer_known(self, message: Known, sender: str, now: int) -> list[Effect]:
         inside = self.view is not None and self._node_id in self.view.members
