@@ -15,6 +15,7 @@ from unisono.ens.scribe.messages import (
     Fetched,
     Interest,
     Item,
+    Known,
     Member,
     Reach,
     Ready,
@@ -464,6 +465,30 @@ def test_who_reaches_only_plain_members_is_helped_by_one(seed: int) -> None:
     assert world.nodes[plain].sites
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_who_does_not_reach_the_leader_gives_its_place_away_too(seed: int) -> None:
+    """A coordinator hears neither the leader nor other domains; members do, but for one that hears
+    no coordinator but this one."""
+    mesh = Domains(seed, Shape(trees=2, backups=1, keep_us=60_000_000), domains=3)
+    world = mesh.world
+    for number in range(3):
+        world.start(f"d1-{3 + number}", "d1", ("d0-0",))
+        mesh.of[f"d1-{3 + number}"] = "d1"
+        mesh.beats(4)
+        mesh.subscribers.append(f"d1-{3 + number}")
+        world.subscribe(mesh.subscribers[-1], TOPIC)
+    world.publish(mesh.publisher, TOPIC, b"first")  # who has heard of it knows what it misses
+    mesh.beats(20)
+    fellows = [a for a, of in mesh.of.items() if of == "d1"]
+    leader = next(a for a in fellows if world.nodes[a].cluster.leads)
+    second = next(a for a in fellows if a != leader and world.nodes[a].sites)
+    backed = {member.address for member in world.nodes[leader].cluster.coordinators}
+    below = next(a for a in fellows if a not in backed)
+    mesh.net.cut.update(frozenset((second, a)) for a in mesh.of if a not in fellows)
+    mesh.net.cut.update((frozenset((second, leader)), frozenset((below, leader))))
+    assert not list(mesh.missed(60))
+
+
 def test_a_fellow_that_came_back_is_no_other_site() -> None:
     """It was a site of its own, and answers those who knock there. They do not reach more by it."""
     mesh = Domains(1, Shape(trees=2, backups=0), domains=2)
@@ -477,6 +502,26 @@ def test_a_fellow_that_came_back_is_no_other_site() -> None:
     for site in ("d0", "d1"):
         node.receive(fellow, Reach(1, coordinator, site, nodes[fellow].name), node.now)
     assert scouts.best(node.now + 10 * Shape().beat_us) is None
+
+
+def test_a_rival_is_given_time_to_answer() -> None:
+    """Many tell of it within a beat: that is no reason to take another site."""
+    shape = Shape(trees=2, backups=0)
+    mesh = Mesh("late", "there", "d", shape, Random(0))
+    mesh.start(1_000_000)
+    older = Contact("d", 0, 0, ("elsewhere",))
+
+    def told(now: int) -> str:
+        for sender in range(20):
+            mesh.receive(f"x{sender}", Known(0, (older,)), now)
+        assert mesh.cluster.view is not None
+        return mesh.cluster.view.site
+
+    beats = 0
+    while told(mesh.now) == "d":
+        mesh.tick(mesh.now + shape.beat_us)
+        beats += 1
+    assert beats == 2 * shape.silence
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -25,6 +25,7 @@ from unisono.ens.scribe.messages import (
     View,
     Views,
     Wait,
+    Yield,
     born,
 )
 from unisono.ens.scribe.options import Shape
@@ -174,16 +175,29 @@ class Cluster:
             rest = (m for m in view.members if m.name not in (name, self.me.name))
             self._announce((self.me, *rest), now)
 
-    def swap(self, slot: int, name: str, to: str, now: int) -> None:
-        """A coordinator gives its place to another candidate, who reaches more of the others."""
+    def give_way(self, slot: int, to: str) -> None:
+        """This coordinator's place is for another candidate, who reaches more of the others. It
+        tells the leader, too, which this process may not reach."""
+        new = self._members.get(to)
+        if new is not None:
+            for address in dict.fromkeys((self.leader.address, new.address)):
+                self._tell(address, Yield(slot, self.me.name, to))
+
+    def swap(self, offer: Yield, now: int) -> None:
+        """A coordinator gives its place away."""
+        view, to = self.view, offer.to
         new = next((m for m in self.candidates if m.name == to), None)
-        if self.view is None or not self.leads or new is None or not self.lives(to, now):
+        if view is None or new is None:
             return
-        old = self.active(slot)
-        if old.name == name and new not in self._active:
+        if not self.leads:
+            if new == self.me:
+                self._tell(self.leader.address, offer)
+            return
+        old = self.active(offer.slot)
+        if self.lives(to, now) and old.name == offer.name and new not in self._active:
             places = {old: new, new: old}
             self._active = [places.get(m, m) for m in self._active]
-            self._announce(tuple(places.get(m, m) for m in self.view.members), now)
+            self._announce(tuple(places.get(m, m) for m in view.members), now)
 
     def _placed(self, members: Sequence[Member], now: int) -> list[Member]:
         """The coordinators of a new view, by slot."""

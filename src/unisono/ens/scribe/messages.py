@@ -168,7 +168,8 @@ class Reach(Message, frozen=True):
 
 
 class Yield(Message, frozen=True):
-    """From a coordinator to the leader: give my place to this member, and me its."""
+    """From a coordinator to the leader, and to that member, who passes it on: give my place to this
+    member, and me its."""
 
     slot: Slot
     name: str

@@ -71,7 +71,7 @@ class Mesh:
         self._around: tuple[Contact, ...] = ()  # sites that a coordinator of ours hears
         self._left = False
         self._ticks = 0
-        self._rival_ticks = 0
+        self._rival_beats: set[int] = set()  # in which another claimed our site
         self._source = name  # of what is published here
         self._numbers: dict[str, int] = {}  # by topic, the last one published
         self._subscriptions = Subscriptions(name, self.recent)
@@ -306,11 +306,11 @@ class Mesh:
             self.tell(contact.addresses[0], known)  # it will give in
             return
         if self.cluster.leads:
-            self._rival_ticks += 1
+            self._rival_beats.add(self._ticks)
             for address in contact.addresses[:2]:
                 self.tell(address, m.Enter(self.cluster.domain, self._me))
-            if self._rival_ticks > 2 * self.shape.silence:  # it cannot be reached
-                self._rival_ticks = 0
+            if len(self._rival_beats) > 2 * self.shape.silence:  # it cannot be reached
+                self._rival_beats.clear()
                 self.cluster.rename(f"{self.cluster.domain}~{self.name}", self.now)
         else:
             self.tell(self.cluster.leader.address, m.Known(contact.slot, (contact,)))
@@ -340,7 +340,7 @@ class Mesh:
         if view is self._view or view is None:
             return
         before, self._view = self._view, view
-        self._rival_ticks = 0
+        self._rival_beats.clear()
         moved = before is not None and before.site != view.site
         slots = self.cluster.slots
         self._contacts.changed(before, view, self.cluster.domain)
@@ -481,7 +481,7 @@ class Mesh:
                     self.tell(member.address, scout)
             better = site.scouts.best(self.now)
             if better is not None:
-                self.tell(self.cluster.leader.address, m.Yield(slot, self.name, better))
+                self.cluster.give_way(slot, better)
 
     def _knock(self, sender: str, scout: m.Scout) -> None:
         for contact in scout.contacts[:SITES]:
@@ -578,7 +578,7 @@ _HERE: dict[type[Message], Callable[[Mesh, str, Any], object]] = {
     m.Leave: lambda mesh, sender, leave: mesh.cluster.left(leave.name, mesh.now),
     m.Scout: lambda mesh, sender, scout: mesh._knock(sender, scout),
     m.Reach: lambda mesh, sender, reach: mesh._reach(sender, reach),
-    m.Yield: lambda mesh, sender, y: mesh.cluster.swap(y.slot, y.name, y.to, mesh.now),
+    m.Yield: lambda mesh, sender, offer: mesh.cluster.swap(offer, mesh.now),
     m.Interest: lambda mesh, sender, interest: mesh._interest(sender, interest),
     m.AskInterest: lambda mesh, sender, ask: mesh.tell(sender, mesh._subscriptions.all),
     m.Ready: lambda mesh, sender, ready: mesh._is_ready(ready),
