@@ -195,3 +195,23 @@ def test_bad_options_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(list(arguments)) == 2
+
+
+def test_any_port_by_name_and_a_look_that_ends_well(nodes: Nodes) -> None:
+    """A node says where it is; others come by the name of its host; Ctrl-C is no failure."""
+    about = ("--listen", "localhost:0", "--cluster", "rome", "--key-file", nodes.key, "--json")
+    process = subprocess.Popen(command("node", *about), stdout=PIPE, text=True)
+    nodes.running.append(process)
+    assert process.stdout is not None
+    address = json.loads(process.stdout.readline())["address"]
+    port = address.rpartition(":")[2]
+    assert int(port) > 0
+    url = f"mesh://localhost:{port}?key={nodes.key}"
+    top = subprocess.Popen(command("top", url, "--every", "0.2"), stdout=PIPE, text=True)
+    nodes.running.append(top)
+    assert top.stdout is not None
+    while "members" not in top.stdout.readline():
+        assert top.poll() is None
+    top.send_signal(signal.SIGINT)
+    top.communicate(timeout=_PATIENCE_S)
+    assert top.returncode == 0

@@ -16,6 +16,8 @@ from support.servers import free_port
 import unisono
 from unisono.core.effects import Effect
 from unisono.errors import BadInput, EnvironmentLacks
+from unisono.net import names
+from unisono.net.datagrams import parse
 from unisono.net.keys import make_key, read_key
 from unisono.net.mesh import MeshService, Settings
 from unisono.net.services import KEY_FILE, service_of
@@ -221,7 +223,9 @@ def test_who_has_left_stays_out(key: Path) -> None:
     [
         ("mesh://127.0.0.1:7400", "a mesh needs a key"),
         ("mesh://?key=k", "the address of a node"),
-        ("mesh://localhost:1?insecure=1", "is not an address like"),
+        ("mesh://localhost?insecure=1", "is not an address like"),
+        ("mesh://127.0.0.1.1:1?insecure=1", "is not an address like"),
+        ("mesh://two words:1?insecure=1", "is not an address like"),
         ("mesh://127.0.0.1:1?insecure=1&key=k", "exclude each other"),
         ("mesh://127.0.0.1:1/x?insecure=1", "without '/x'"),
         ("mesh://127.0.0.1:1?insecure=1&colour=red", "colour"),
@@ -241,9 +245,68 @@ def test_bad_addresses_are_refused(url: str, problem: str, monkeypatch: pytest.M
         service_of(url, 1.0)
 
 
-def test_an_address_to_which_no_way_leads_is_said() -> None:
-    with pytest.raises(EnvironmentLacks, match="no way leads to"):
-        service_of("mesh://255.255.255.255:1?insecure=1", 1.0)
+@pytest.mark.parametrize(
+    ("where", "problem", "said"),
+    [
+        ("255.255.255.255:1?", EnvironmentLacks, "no way leads to"),
+        ("nobody.invalid:1?", EnvironmentLacks, "no address is known of nobody.invalid"),
+        ("127.0.0.1:1?listen=[::1]:0", BadInput, "all of IPv6"),
+        ("?listen=127.0.0.1:0&cluster=a&advertise=[::1]:1", BadInput, "all of IPv6"),
+    ],
+)
+def test_where_no_way_leads_is_said(where: str, problem: type[Exception], said: str) -> None:
+    async def scene() -> None:
+        service = service_of(f"mesh://{where}&insecure=1".replace("?&", "?"), _PATIENCE_S)()
+        with pytest.raises(problem, match=said):
+            await service.open(on_frame, print, lambda: None)
+        await service.close()
+
+    async def on_frame(topic: str, frame: bytes) -> None:
+        raise AssertionError("nothing is there")
+
+    asyncio.run(scene())
+
+
+def test_hosts_have_names(key: Path) -> None:
+    """Of a node to join, to listen at and to be reached at; on the wire there are numbers."""
+
+    async def scene() -> None:
+        port = address().rpartition(":")[2]
+        first = await Member(
+            key, listen=f"localhost:{port}", advertise=f"localhost:{port}", cluster="a", node=True
+        ).open()
+        guest = await Member(key, listen=None, seeds=(f"localhost:{port}",)).open()
+        assert parse(first.service.address)[1] == int(port)
+        assert parse(guest.service.address)[1] != 0
+        await guest.service.subscribe("t")
+        await first.service.publish("t", b"x")
+        await until(lambda: guest.heard == [b"x"])
+        await guest.service.close()
+        await first.service.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("families", [[4, 6], [6, 4]])
+def test_of_several_addresses_those_are_taken_that_fit(
+    families: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name may stand for both kinds, and for several hosts."""
+    numbers = {4: ["127.0.0.1:7", "127.0.0.2:7"], 6: ["[::1]:7", "[::2]:7"]}
+
+    async def look_up(given: str) -> list[str]:
+        return [at for family in families for at in numbers[family]]
+
+    monkeypatch.setattr(names, "look_up", look_up)
+
+    async def scene() -> None:
+        for listen in (None, "both:7"):
+            service = MeshService(Settings(listen=listen, seeds=("both:7",)))
+            at, _, seeds = await service._places()
+            assert seeds == numbers[6 if at.startswith("[") else 4]
+            assert listen is None or at == numbers[families[0]][0]
+
+    asyncio.run(scene())
 
 
 def test_what_is_said_of_losses_is_bounded() -> None:

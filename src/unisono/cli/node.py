@@ -73,8 +73,9 @@ async def _host(args: argparse.Namespace, ui: Ui) -> int:
         found=not args.no_found,
     )
     async with connection as bus:
-        ui.emit({"node": bus.id, "members": list(bus.overview.members)})
-        shown = public(url) if args.listen is None else f"the mesh, at {args.listen}"
+        where = {"address": bus.address} if bus.address else {}
+        ui.emit({"node": bus.id, **where, "members": list(bus.overview.members)})
+        shown = f"the mesh, at {bus.address}" if bus.address else public(url)
         ui.show(f"{bus.id} hosts topic managers on {shown}; stop it with Ctrl-C")
         if args.insecure:
             ui.remark("--insecure: whoever can send to this address is trusted, nothing is sealed")

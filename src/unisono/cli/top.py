@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Group
@@ -13,7 +14,9 @@ from rich.text import Text
 
 import unisono
 from unisono.cli.ui import Ui
+from unisono.net import loop
 from unisono.net.bus import Overview
+from unisono.net.signals import told_to_stop
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,25 +28,32 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, ui: Ui) -> int:
     if not args.every > 0:
         raise unisono.BadInput(f"--every {args.every:g}: expected a positive number of seconds")
-    return asyncio.run(_watch(args, ui))
+    return loop.run(_watch(args, ui))
 
 
 async def _watch(args: argparse.Namespace, ui: Ui) -> int:
     async with unisono.connect(args.url, manage=False, name="top") as bus:
-        await asyncio.sleep(args.every)
-        before = bus.overview
-        await asyncio.sleep(args.every)
         if args.once or ui.as_json:
+            await asyncio.sleep(args.every)
+            before = bus.overview
+            await asyncio.sleep(args.every)
             result = snapshot(before, bus.overview, args.every)
             ui.emit(result)
             ui.show(_picture(result))
             return 0
+        stop = told_to_stop()
+        now = bus.overview
         with Live(console=ui.out, auto_refresh=False) as live:
-            while True:
-                now = bus.overview
-                live.update(_picture(snapshot(before, now, args.every)), refresh=True)
-                before = now
-                await asyncio.sleep(args.every)
+            while not stop.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), args.every)
+                before, now = now, bus.overview
+                picture = _picture(snapshot(before, now, args.every))
+                if ui.out.is_terminal:
+                    live.update(picture, refresh=True)
+                else:  # each of them, as into a file
+                    ui.show(picture)
+    return 0
 
 
 def snapshot(before: Overview, now: Overview, every_s: float) -> dict[str, Any]:

@@ -18,6 +18,10 @@ class EventService(Protocol):
     generation: int  # rises when the connection is lost: what was sent before may be lost too
 
     @property
+    def address(self) -> str:
+        """Of a bus without a broker: where others reach this process; else empty."""
+
+    @property
     def clusters(self) -> Mapping[str, tuple[str, ...]]:
         """Of a bus without a broker: its clusters and where their coordinators are, as far as they
         are known here."""

@@ -74,6 +74,7 @@ class MemoryService:
     replicas = 1
     max_frame_bytes: int | None = None
     generation = 0
+    address = ""
     clusters: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(

@@ -37,6 +37,7 @@ class NatsService:
 
     replicas = 3
     discovery_s = 0.4
+    address = ""
     clusters: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, server: str, space: str = "unisono", connect_s: float = 5.0) -> None:

@@ -86,6 +86,11 @@ class Bus:
         return self._runtime.node.id
 
     @property
+    def address(self) -> str:
+        """Where other processes of a mesh reach this one; empty on other buses."""
+        return self._runtime.address
+
+    @property
     def overview(self) -> Overview:
         """What this process knows of the bus: members, topic order, who manages what."""
         clusters = self._runtime.clusters

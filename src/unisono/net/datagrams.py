@@ -37,9 +37,7 @@ def parse(address: str) -> Sockaddr:
         packed = b""
     number = port.isascii() and port.isdigit() and len(port) <= 5
     if not packed or not number or int(port) >= 1 << 16:
-        raise BadInput(
-            f"{address!r} is not an address like 127.0.0.1:7400 or [::1]:7400 (no host names)"
-        )
+        raise BadInput(f"{address!r} is not an address like 127.0.0.1:7400 or [::1]:7400")
     return socket.inet_ntop(family, packed), int(port)
 
 

@@ -27,6 +27,7 @@ from unisono.ens.scribe.messages import Message, View, born, decode, encode
 from unisono.ens.scribe.node import Mesh, Tell
 from unisono.ens.scribe.options import Shape
 from unisono.errors import BadInput, BusClosed, EnvironmentLacks
+from unisono.net import names
 from unisono.net.clock import Clock
 from unisono.net.datagrams import parse, text
 from unisono.net.handed import Handed
@@ -43,9 +44,9 @@ _ENVELOPE_BYTES = 1024  # of a message around its frame
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a process of a mesh is, and whom it knows."""
+    """Where a process of a mesh is, and whom it knows. Addresses may have host names."""
 
-    listen: str
+    listen: str | None = None  # none: any port, where the first seed can answer
     advertise: str | None = None  # the address by which others reach it, if it is another
     seeds: tuple[str, ...] = ()
     cluster: str = ""  # none: that of the seed
@@ -124,15 +125,23 @@ class MeshService:
     ) -> None:
         settings = self._settings
         self._on_trouble, self._on_reconnect = on_trouble, on_reconnect
+        try:
+            async with asyncio.timeout(self._connect_s):
+                listen, advertise, seeds = await self._places()
+        except TimeoutError:
+            raise EnvironmentLacks(
+                f"host names were not found within {self._connect_s:g} s: does this machine's "
+                "resolver answer?"
+            ) from None
         self.endpoint = Endpoint(
-            settings.listen,
+            listen,
             settings.key,
             self._on_message,
             self._handed.gone,
             self._limits,
         )
         await self.endpoint.open()
-        address = settings.advertise or self.endpoint.address
+        address = advertise or self.endpoint.address
         if parse(address)[0] in ("0.0.0.0", "::"):
             await self.endpoint.close()
             raise BadInput(f"others cannot reach {address}: say where they can with advertise")
@@ -143,7 +152,7 @@ class MeshService:
             settings.cluster,
             settings.shape,
             Random(secrets.token_bytes(16)),
-            settings.seeds,
+            seeds,
             settings.node,
             self._ways.to,
         )
@@ -160,6 +169,26 @@ class MeshService:
                 f"no mesh answers at {', '.join(settings.seeds)} within {self._connect_s:g} s"
                 f"{heard}: is a node running there, with the same key?"
             ) from None
+
+    async def _places(self) -> tuple[str, str | None, list[str]]:
+        """Where to listen, where others reach it, and the seeds: as numbers, of one family."""
+        asked = self._settings
+        seeds = [found for seed in asked.seeds for found in await names.look_up(seed)]
+        if asked.listen is None:
+            listen = local_address(seeds)
+        else:
+            found = await names.look_up(asked.listen)
+            listen = next((at for at in found if names.of_family(seeds, at)), found[0])
+        near = names.of_family(seeds, listen)
+        known = await names.look_up(asked.advertise) if asked.advertise is not None else []
+        advertise = next(iter(names.of_family(known, listen)), None)
+        if (seeds and not near) or (known and advertise is None):
+            raise BadInput(f"{listen} and the others must all be of IPv4, or all of IPv6")
+        return listen, advertise, near
+
+    @property
+    def address(self) -> str:
+        return self.mesh.address
 
     @property
     def clusters(self) -> dict[str, tuple[str, ...]]:
@@ -360,13 +389,17 @@ class MeshService:
         await self._events.stop()
 
 
-def local_address(towards: str) -> str:
-    """An address of this machine from which the other one is reached, with any port."""
-    host, port = parse(towards)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+def local_address(towards: Iterable[str]) -> str:
+    """An address of this machine from which the first of the others is reached that can be, with
+    any port."""
+    problem = ""
+    for address in towards:
+        host, port = parse(address)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            probe.connect((host, port))  # sends nothing
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((host, port))  # sends nothing
+                return text((probe.getsockname()[0], 0))
         except OSError as error:
-            raise EnvironmentLacks(f"no way leads to {towards}: {error.strerror}") from None
-        return text((probe.getsockname()[0], 0))
+            problem = problem or f"no way leads to {address}: {error.strerror}"
+    raise EnvironmentLacks(problem)

@@ -84,6 +84,10 @@ class Runtime:
         self._less_outstanding = asyncio.Event()
 
     @property
+    def address(self) -> str:
+        return self._service.address
+
+    @property
     def clusters(self) -> Mapping[str, tuple[str, ...]]:
         return self._service.clusters
 

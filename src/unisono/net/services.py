@@ -95,12 +95,12 @@ def _mesh(url: str, parts: SplitResult, query: Query, connect_s: float) -> Make:
     except msgspec.ValidationError as error:
         raise BadInput(f"{url!r}: {error}") from None
     try:
-        from unisono.net.datagrams import parse, text
+        from unisono.net import names
         from unisono.net.keys import read_key
-        from unisono.net.mesh import MeshService, Settings, local_address
+        from unisono.net.mesh import MeshService, Settings
     except ImportError:
         raise EnvironmentLacks("the mesh needs pip install 'unisono[mesh]'") from None
-    seeds = tuple(text(parse(seed)) for seed in parts.netloc.split(",") if seed)
+    seeds = tuple(seed for seed in parts.netloc.split(",") if seed)
     if not seeds and asked.listen is None:
         raise BadInput("mesh:// needs the address of a node, or ?listen=127.0.0.1:7400 to be one")
     file = asked.key or os.environ.get(KEY_FILE)
@@ -120,11 +120,11 @@ def _mesh(url: str, parts: SplitResult, query: Query, connect_s: float) -> Make:
             "the first node of a mesh says which cluster it is of: --cluster NAME, or "
             "?cluster=NAME in the address"
         )
-    for given in (asked.listen, asked.advertise):
+    for given in (*seeds, asked.listen, asked.advertise):
         if given is not None:
-            parse(given)
+            names.check(given)
     settings = Settings(
-        listen=asked.listen or local_address(seeds[0]),
+        listen=asked.listen,
         advertise=asked.advertise,
         seeds=seeds,
         cluster=asked.cluster,

@@ -12,7 +12,7 @@ from unisono.errors import BadInput
 from unisono.net import fleet
 from unisono.net.fleet import FleetNode
 from unisono.net.keys import read_key
-from unisono.net.mesh import MeshService, Settings, local_address
+from unisono.net.mesh import MeshService, Settings
 
 TOPIC = "unisono.mesh.watch"
 _EVERY_S = 0.02
@@ -22,9 +22,7 @@ class Guest:
     """A guest of one cluster that counts what it hears."""
 
     def __init__(self, node: FleetNode, key: Path) -> None:
-        settings = Settings(
-            listen=local_address(node.address), seeds=(node.address,), key=read_key(key)
-        )
+        settings = Settings(seeds=(node.address,), key=read_key(key))
         self.cluster = node.cluster
         self.service = MeshService(settings)
         self.heard: Counter[bytes] = Counter()
