@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
@@ -215,3 +218,47 @@ def test_any_port_by_name_and_a_look_that_ends_well(nodes: Nodes) -> None:
     top.send_signal(signal.SIGINT)
     top.communicate(timeout=_PATIENCE_S)
     assert top.returncode == 0
+
+
+def test_visitors_of_a_bus_that_ends(nodes: Nodes) -> None:
+    """Lines of any bytes are published; who reads no more, and a bus that is gone, are told."""
+    listen = f"127.0.0.1:{free_port()}"
+    node = nodes.node(listen, "rome")
+    url = f"mesh://{listen}/?key={nodes.key}"
+    sub = nodes.start("sub", url, "t", "--json")
+    pub = command("pub", "--json", url, "t")
+    told = subprocess.run(pub, input=b"a\xff\n\nlast", stdout=PIPE, timeout=_PATIENCE_S, check=True)
+    assert json.loads(told.stdout)["published"] == 3
+    assert sub.stdout is not None
+    lines = [sub.stdout.readline() for _ in range(3)]
+    assert json.loads(lines[1].rstrip(",\n"))["payload"] == "a\\xff"
+    sub.stdout.close()
+    subprocess.run([*pub, "more", "\udcff"], stdout=PIPE, timeout=_PATIENCE_S, check=True)
+    assert sub.wait(_PATIENCE_S) == 141
+    sub.stdout = None  # `communicate` would read it
+
+    top = subprocess.Popen(command("top", url, "--every", "0.2"), stdout=PIPE, stderr=PIPE)
+    nodes.running.append(top)  # type: ignore[arg-type]
+    assert top.stdout is not None and b"members" in top.stdout.readline()
+    node.send_signal(signal.SIGTERM)
+    assert b"has left" in top.communicate(timeout=_PATIENCE_S)[1]
+    assert top.returncode == 3
+
+
+@pytest.mark.parametrize("asked", [("sub", "t"), ("pub", "t"), ("top",), ("node",)])
+def test_joining_can_be_interrupted(asked: tuple[str, ...]) -> None:
+    """By Ctrl-C, as soon as something was sent to a node that does not answer."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.settimeout(_PATIENCE_S)
+
+        def interrupt() -> None:
+            silent.recv(2048)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        waiting = threading.Thread(target=interrupt)
+        waiting.start()
+        name, *rest = asked
+        url = f"mesh://127.0.0.1:{silent.getsockname()[1]}?insecure=1"
+        assert main([name, url, *rest]) == 130
+        waiting.join()

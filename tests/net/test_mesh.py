@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.proxy import Proxy
 from support.servers import free_port
 
@@ -223,20 +226,24 @@ def test_who_has_left_stays_out(key: Path) -> None:
     [
         ("mesh://127.0.0.1:7400", "a mesh needs a key"),
         ("mesh://?key=k", "the address of a node"),
-        ("mesh://localhost?insecure=1", "is not an address like"),
-        ("mesh://127.0.0.1.1:1?insecure=1", "is not an address like"),
-        ("mesh://two words:1?insecure=1", "is not an address like"),
+        ("mesh://localhost?insecure=1", "'localhost' is not an address: it is HOST:PORT"),
+        ("mesh://localhost:74000?insecure=1", "'localhost:74000' is not an address"),
+        ("mesh://127.0.0.1.1:1?insecure=1", "is not an address"),
+        ("mesh://two words:1?insecure=1", "is not an address"),
+        (f"mesh://{'long' * 20}:1?insecure=1", "is not an address"),
+        ("mesh://127.0.0.1:1?insecure=1&backups=2", "backups: that is for the first node"),
+        ("mesh://127.0.0.1:1?insecure=1&cluster=mars", "leave out cluster"),
         ("mesh://127.0.0.1:1?insecure=1&key=k", "exclude each other"),
         ("mesh://127.0.0.1:1/x?insecure=1", "without '/x'"),
         ("mesh://127.0.0.1:1?insecure=1&colour=red", "colour"),
         ("mesh://127.0.0.1:1?key=nowhere", "there is no key at"),
         ("mesh://?listen=127.0.0.1:0&insecure=1", "which cluster"),
         ("mesh://127.0.0.1:1?insecure=1&trees=x", "trees"),
-        ("mesh://?listen=here&cluster=a&insecure=1", "is not an address like"),
+        ("mesh://?listen=here&cluster=a&insecure=1", "is not an address"),
         ("mesh://127.0.0.1:1?insecure=1&trees=99", "trees"),
         ("mesh://127.0.0.1:1?insecure=1&beat_ms=nan", "beat_ms"),
         ("mesh://127.0.0.1:1?insecure=1&beat_ms=inf", "beat_ms"),
-        ("mesh://127.0.0.1:1?insecure=1&cluster=a%20b", "' '"),
+        ("mesh://?listen=127.0.0.1:0&insecure=1&cluster=a%20b", "' '"),
     ],
 )
 def test_bad_addresses_are_refused(url: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,9 +280,12 @@ def test_hosts_have_names(key: Path) -> None:
     async def scene() -> None:
         port = address().rpartition(":")[2]
         first = await Member(
-            key, listen=f"localhost:{port}", advertise=f"localhost:{port}", cluster="a", node=True
+            key, listen=f"localhost:{port}", advertise="localhost:0", cluster="a", node=True
         ).open()
-        guest = await Member(key, listen=None, seeds=(f"localhost:{port}",)).open()
+        guest = await Member(
+            key, listen=None, seeds=("nobody.invalid:1", f"localhost:{port}")
+        ).open()
+        assert "nobody.invalid" in guest.troubles[0]
         assert parse(first.service.address)[1] == int(port)
         assert parse(guest.service.address)[1] != 0
         await guest.service.subscribe("t")
@@ -294,19 +304,54 @@ def test_of_several_addresses_those_are_taken_that_fit(
     """A name may stand for both kinds, and for several hosts."""
     numbers = {4: ["127.0.0.1:7", "127.0.0.2:7"], 6: ["[::1]:7", "[::2]:7"]}
 
-    async def look_up(given: str) -> list[str]:
-        return [at for family in families for at in numbers[family]]
+    def told(host: str, port: int, type: int) -> list[tuple[object, ...]]:
+        if host != "both":
+            raise socket.gaierror("no such host")
+        found = [parse(at) for family in families for at in numbers[family]]
+        return [(0, type, 0, "", at) for at in (*found, *found)]
 
-    monkeypatch.setattr(names, "look_up", look_up)
+    monkeypatch.setattr(socket, "getaddrinfo", told)
 
     async def scene() -> None:
-        for listen in (None, "both:7"):
-            service = MeshService(Settings(listen=listen, seeds=("both:7",)))
-            at, _, seeds = await service._places()
-            assert seeds == numbers[6 if at.startswith("[") else 4]
-            assert listen is None or at == numbers[families[0]][0]
+        for listen, seeds in (
+            (None, ("both:7",)),
+            ("both:7", ("both:7",)),
+            ("both:7", ("nobody:1", "both:7")),
+            ("[::1]:0", ("both:7",)),
+        ):
+            troubles: list[str] = []
+            service = MeshService(Settings(listen=listen, seeds=seeds))
+            service._on_trouble = troubles.append
+            at, _, near = await service._places()
+            family = 6 if listen == "[::1]:0" else 4  # where a node that says nothing listens
+            assert near == numbers[family] and at.startswith("[") == (family == 6)
+            assert len(troubles) == len(seeds) - 1
 
     asyncio.run(scene())
+
+
+def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.wait(_PATIENCE_S))
+
+    async def scene() -> None:
+        service = MeshService(Settings(seeds=("slow:7",)), connect_s=0.01)
+        with pytest.raises(EnvironmentLacks, match="no address is known of slow"):
+            await service._places()
+
+    asyncio.run(scene())
+    answers.set()
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=80) | st.from_regex(r"[a-z0-9.-]{0,70}:[0-9]{0,6}", fullmatch=True))
+def test_any_text_is_an_address_or_is_refused(given: str) -> None:
+    try:
+        names.check(given)
+    except BadInput:
+        return
+    host, _, port = given.rpartition(":")
+    assert host and 0 <= int(port) < 1 << 16
 
 
 def test_what_is_said_of_losses_is_bounded() -> None:

@@ -403,6 +403,52 @@ def test_nothing_recorded_opens_after_a_session_was_dropped() -> None:
     assert wire.agree("a", "b")
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_gave_way_when_both_began_opens_nothing_later(seed: int) -> None:
+    """Its confirmation was refused; it is not taken when the session that stayed is gone."""
+    wire = Wire("a", "b", seed=seed)
+    wire.connect("a", "b")
+    wire.connect("b", "a")
+    wire.run()
+    assert wire.agree("a", "b")
+    old = list(wire.recorded)
+    for name, other in (("a", "b"), ("b", "a")):
+        wire.nodes[name].drop(other)
+        wire.carry(name)
+    wire.run()
+    for name, to, datagram in old:
+        if len(datagram) == CONFIRM_BYTES:
+            wire.deliver(name, to, datagram)
+    assert len(wire.nodes["a"]) == len(wire.nodes["b"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("held_us", "hellos", "taken"),
+    [(0, 0, 1), (GIVE_UP_US - 1, 3, 1), (2 * GIVE_UP_US, 0, 0), (2 * GIVE_UP_US, 3, 0)],
+)
+def test_a_confirmation_held_back_opens_nothing_later(
+    held_us: int, hellos: int, taken: int
+) -> None:
+    """`hellos`: others that came meanwhile."""
+    wire = Wire("a", "b")
+    wire.now = 7 * SECOND
+    wire.connect("a", "b")
+    ((_, _, hello),) = wire.recorded
+    wire.deliver("a", "b", hello)
+    wire.deliver("b", "a", wire.recorded[-1][2])
+    name, to, confirm = wire.recorded[-1]
+    assert (name, to, len(confirm)) == ("a", "b", CONFIRM_BYTES)
+    begun = wire.now
+    for number in range(hellos):
+        wire.now = begun + held_us * (number + 1) // (hellos + 1)
+        wire.start("c")
+        wire.connect("c", "b")
+        wire.deliver("c", "b", wire.recorded[-1][2])
+    wire.now = begun + held_us
+    wire.deliver("a", "b", confirm)
+    assert len(wire.nodes["b"]) == taken
+
+
 def test_who_has_another_key_gets_nothing() -> None:
     wire = Wire("a", "b")
     wire.nodes["a"] = Sessions(Key(bytes(32)), os.urandom)

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 from support.spaces import Row
 
 from unisono.net.traceroute import traceroute
@@ -37,6 +38,14 @@ def test_where_nobody_answers_nothing_is_found() -> None:
 def test_where_no_way_leads_nothing_is_found() -> None:
     """A broadcast address: the system refuses it."""
     assert asyncio.run(traceroute(("255.255.255.255", 9), hops=3, wait_s=0.05)) == ()
+
+
+def test_without_sockets_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr("unisono.net.traceroute._probe", none)
+    assert asyncio.run(traceroute(("127.0.0.1", 9), wait_s=0.01)) == ()
 
 
 def test_what_is_no_address_has_no_way_and_is_not_measured_again() -> None:

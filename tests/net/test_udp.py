@@ -436,6 +436,53 @@ def test_what_was_acknowledged_is_handed_over_though_the_session_ends() -> None:
     run(scene)
 
 
+def test_what_was_acknowledged_is_handed_over_though_the_peer_is_silent() -> None:
+    async def scene() -> None:
+        limits = MeshLimits(give_up_us=200_000)
+        async with Node(limits=limits) as two:
+            async with Node(limits=limits) as one:
+                to = two.endpoint.address
+                await one.send_all(to, [b"first"])
+                assert await one.endpoint.flushed(to)
+                two.endpoint.pause(one.endpoint.address)
+                await one.send_all(to, [b"second"])
+                assert await one.endpoint.flushed(to)
+                one.endpoint._transmit = lambda *_: None  # type: ignore[method-assign]
+            await two.send_all(one.endpoint.address, [b"are you there?"])
+            await two.until(lambda: bool(two.gone))
+            assert two.contents == [b"first", b"second"]
+
+    run(scene)
+
+
+def test_a_peer_may_be_dropped_while_it_goes() -> None:
+    """By whoever takes what it had sent before."""
+
+    async def scene() -> None:
+        async with Node() as one, Node() as two, Node() as three:
+            to = two.endpoint.address
+            await one.send_all(to, [b"first"])
+            assert await one.endpoint.flushed(to)
+            two.endpoint.pause(one.endpoint.address)
+            await one.send_all(to, [b"second"])
+            assert await one.endpoint.flushed(to)
+            take = two.take
+
+            def drop(address: str, message: bytes) -> None:
+                take(address, message)
+                two.endpoint.drop(address)
+
+            two.endpoint._on_message = drop
+            one.endpoint.drop(to)
+            await two.until(lambda: two.contents == [b"first", b"second"])
+            two.endpoint._on_message = take
+            await three.send_all(to, [b"third"])
+            await two.until(lambda: two.contents[2:] == [b"third"])
+            assert not two.gone
+
+    run(scene)
+
+
 def test_a_peer_that_breaks_the_rules_is_dropped() -> None:
     async def scene() -> None:
         async with Node() as one, Node() as two:

@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     up = what.add_parser("up", help="start nodes here and keep them until Ctrl-C")
     up.add_argument("--nodes", type=int, default=10, help="how many (10)")
-    up.add_argument("--clusters", type=int, default=3, help="in how many clusters (3)")
+    up.add_argument("--clusters", type=int, help="in how many clusters (3, if there are as many)")
     up.add_argument("--port", type=int, default=7400, help="of the first, the others follow (7400)")
     kill = what.add_parser("kill", help="kill a node and watch what happens")
     kill.add_argument("node", help="its name, for example n3")
@@ -71,7 +71,8 @@ async def _up(args: argparse.Namespace, ui: Ui) -> int:
     from unisono.net.fleet import KEY, Fleet
 
     stop = told_to_stop()
-    fleet = Fleet(args.folder, args.nodes, args.clusters, args.port, "127.0.0.1")
+    clusters = args.clusters if args.clusters is not None else min(3, args.nodes)
+    fleet = Fleet(args.folder, args.nodes, clusters, args.port, "127.0.0.1")
     try:
         with ui.progress() as progress:
             task = progress.add_task("starting nodes", total=len(fleet.nodes))

@@ -8,6 +8,8 @@ import asyncio
 from pathlib import Path
 from urllib.parse import urlencode
 
+from rich.text import Text
+
 import unisono
 from unisono.cli.ui import Ui
 from unisono.ens.base import public
@@ -53,15 +55,20 @@ def _url(args: argparse.Namespace) -> str:
     given = {name: value for name, value in mesh.items() if value is not None}
     if args.url is not None:
         if given or args.join:
-            raise BadInput("a bus, or --listen and what belongs to it; not both")
+            raise BadInput(
+                "a bus, or --listen and what belongs to it; not both. What belongs to a guest of a "
+                "mesh stands behind its address: mesh://127.0.0.1:7400?key=FILE"
+            )
         return str(args.url)
     if args.listen is None:
-        raise BadInput("which bus? name its address, or --listen to be a node of a mesh")
+        raise BadInput(
+            "which bus? name its address, or say --listen HOST:PORT to be a node of a mesh "
+            "(port 0 is any)"
+        )
     return f"mesh://{','.join(args.join or ())}?{urlencode(given)}"
 
 
 async def _host(args: argparse.Namespace, ui: Ui) -> int:
-    stop = told_to_stop(args.leash)
     url = _url(args)
     connection = unisono.connect(
         url,
@@ -73,10 +80,15 @@ async def _host(args: argparse.Namespace, ui: Ui) -> int:
         found=not args.no_found,
     )
     async with connection as bus:
+        stop = told_to_stop(args.leash)  # before, Ctrl-C interrupts the joining
         where = {"address": bus.address} if bus.address else {}
         ui.emit({"node": bus.id, **where, "members": list(bus.overview.members)})
-        shown = f"the mesh, at {bus.address}" if bus.address else public(url)
-        ui.show(f"{bus.id} hosts topic managers on {shown}; stop it with Ctrl-C")
+        shown = public(url)
+        if bus.address:
+            clusters = list(bus.overview.clusters)
+            others = f" beside {', '.join(clusters[1:])}" if clusters[1:] else ""
+            shown = f"the mesh, at {bus.address}, in the cluster {clusters[0]}{others}"
+        ui.show(Text(f"{bus.id} hosts topic managers on {shown}; stop it with Ctrl-C"))
         if args.insecure:
             ui.remark("--insecure: whoever can send to this address is trusted, nothing is sealed")
         stopping = asyncio.ensure_future(stop.wait())

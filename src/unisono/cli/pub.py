@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
+from collections.abc import AsyncIterator
 
 from unisono.cli import visitor
 from unisono.cli.ui import Ui
 from unisono.errors import BadInput
 from unisono.net import loop
+
+_LINE_BYTES = 1 << 26
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,26 +33,40 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
     return loop.run(_publish(args, ui))
 
 
+async def _given(args: argparse.Namespace) -> AsyncIterator[bytes]:
+    for payload in args.payload * args.count:
+        yield os.fsencode(payload)
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    """Of standard input, as they come, whatever bytes they are of."""
+    held = b""
+    number = sys.stdin.fileno()
+    while data := await loop.in_thread(lambda: os.read(number, 1 << 16)):
+        *whole, held = (held + data).split(b"\n")
+        for line in whole:
+            yield line
+        if len(held) > _LINE_BYTES:
+            raise BadInput(f"a line of more than {_LINE_BYTES} bytes: no bus takes that")
+    if held:
+        yield held
+
+
 async def _publish(args: argparse.Namespace, ui: Ui) -> int:
     published = 0
     async with visitor.connect(args, "pub") as bus:
         clock = asyncio.get_running_loop().time
         begun = clock()
-        lines = iter(args.payload * args.count) if args.payload else None
-        with ui.progress() as progress:
+        typed = not args.payload and sys.stdin.isatty()
+        if typed:
+            ui.remark("a line is an event; end with Ctrl-D")
+        with ui.progress(disable=typed) as progress:
             total = len(args.payload) * args.count or None
             task = progress.add_task("published", total=total)
-            while True:
-                if lines is not None:
-                    text = next(lines, None)
-                else:
-                    line = await asyncio.to_thread(sys.stdin.readline)
-                    text = line.rstrip("\n") if line else None
-                if text is None:
-                    break
+            async for payload in _given(args) if args.payload else _lines():
                 if args.rate is not None:
                     await asyncio.sleep(max(0.0, begun + published / args.rate - clock()))
-                await bus.publish(args.topic, text.encode())
+                await bus.publish(args.topic, payload)
                 published += 1
                 progress.advance(task)
         await bus.flush()

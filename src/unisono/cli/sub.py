@@ -31,8 +31,8 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
 
 
 async def _listen(args: argparse.Namespace, ui: Ui) -> int:
-    stop = told_to_stop()
     async with visitor.connect(args, "sub") as bus:
+        stop = told_to_stop()  # before, Ctrl-C interrupts the joining
         await bus.subscribe(*args.topics, where=args.where)
         ui.remark(f"listening to {', '.join(args.topics)}; stop with Ctrl-C")
         stopping = asyncio.ensure_future(stop.wait())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 from rich.console import Group
@@ -15,8 +14,10 @@ from rich.text import Text
 import unisono
 from unisono.cli.ui import Ui
 from unisono.net import loop
-from unisono.net.bus import Overview
+from unisono.net.bus import Bus, Overview
 from unisono.net.signals import told_to_stop
+
+Failing = asyncio.Future[Any]  # it ends with the bus
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,27 +34,46 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
 
 async def _watch(args: argparse.Namespace, ui: Ui) -> int:
     async with unisono.connect(args.url, manage=False, name="top") as bus:
-        if args.once or ui.as_json:
-            await asyncio.sleep(args.every)
-            before = bus.overview
-            await asyncio.sleep(args.every)
-            result = snapshot(before, bus.overview, args.every)
-            ui.emit(result)
-            ui.show(_picture(result))
-            return 0
-        stop = told_to_stop()
-        now = bus.overview
-        with Live(console=ui.out, auto_refresh=False) as live:
-            while not stop.is_set():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), args.every)
-                before, now = now, bus.overview
-                picture = _picture(snapshot(before, now, args.every))
-                if ui.out.is_terminal:
-                    live.update(picture, refresh=True)
-                else:  # each of them, as into a file
-                    ui.show(picture)
+        failing = asyncio.ensure_future(bus.notify())  # nothing is subscribed: it ends with the bus
+        try:
+            if args.once or ui.as_json:
+                await _look_once(bus, failing, args, ui)
+            else:
+                await _look(bus, failing, args, ui)
+        finally:
+            failing.cancel()
     return 0
+
+
+async def _look_once(bus: Bus, failing: Failing, args: argparse.Namespace, ui: Ui) -> None:
+    await _wait(args.every, failing)
+    before = bus.overview
+    await _wait(args.every, failing)
+    result = snapshot(before, bus.overview, args.every)
+    ui.emit(result)
+    ui.show(_picture(result))
+
+
+async def _look(bus: Bus, failing: Failing, args: argparse.Namespace, ui: Ui) -> None:
+    stopping = asyncio.ensure_future(told_to_stop().wait())
+    now = bus.overview
+    with Live(console=ui.out, auto_refresh=False) as live:
+        while not stopping.done():
+            before, now = now, bus.overview
+            picture = _picture(snapshot(before, now, args.every))
+            if ui.out.is_terminal:
+                live.update(picture, refresh=True)
+            else:  # each of them, as into a file
+                ui.show(picture)
+            await _wait(args.every, failing, stopping)
+
+
+async def _wait(seconds: float, failing: Failing, *others: asyncio.Future[Any]) -> None:
+    """So long, or until one of them comes true; a bus that has ended is an error."""
+    waiting = (failing, *others)
+    await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    if failing.done():
+        failing.result()
 
 
 def snapshot(before: Overview, now: Overview, every_s: float) -> dict[str, Any]:
@@ -91,14 +111,14 @@ def _picture(result: dict[str, Any]) -> Group:
     for row in result["topics"]:
         table.add_row(
             str(row["rank"]),
-            row["topic"],
+            Text(row["topic"]),
             f"{row['events']:,}",
             f"{row['events_per_s']:,}",
-            row["manager"],
+            Text(row["manager"]),
         )
     if "clusters" not in result:
         return Group(head, table)
     clusters = Table("cluster", "coordinators, their backups")
     for name, addresses in result["clusters"].items():
-        clusters.add_row(name, ", ".join(addresses))
+        clusters.add_row(Text(name), Text(", ".join(addresses)))  # [::1] is no markup
     return Group(head, table, clusters)

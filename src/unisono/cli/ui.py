@@ -49,10 +49,10 @@ class Ui:
             self.out.print(*renderables, soft_wrap=isinstance(renderables[0], str | Text))
 
     def remark(self, text: str) -> None:
-        self.err.print(text, style="dim", highlight=False)
+        self.err.print(text, style="dim", highlight=False, markup=False)
 
     @contextmanager
-    def progress(self) -> Iterator[Progress]:
+    def progress(self, disable: bool = False) -> Iterator[Progress]:
         """A progress display on stderr; silent when stderr is not a terminal."""
         columns = (
             TextColumn("{task.description}"),
@@ -60,5 +60,6 @@ class Ui:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=self.err, disable=not self.err.is_terminal) as progress:
+        silent = disable or not self.err.is_terminal
+        with Progress(*columns, console=self.err, disable=silent) as progress:
             yield progress

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -51,7 +52,7 @@ class Fleet:
             FleetNode(f"n{number}", f"{host}:{at}", f"c{number % clusters}", None)
             for number, at in enumerate(ports)
         ]
-        self.look()  # an older list must not be taken for this one
+        self._write()  # an older list must not be taken for this one
 
     def start(self, node: FleetNode, trace: Path | None = None) -> None:
         """Let it run; it joins the others by itself."""
@@ -72,7 +73,7 @@ class Fleet:
         said = process.stdout.readline()  # one line, when it has joined, or why it has not
         if not said or "error" in msgspec.json.decode(said):
             raise EnvironmentLacks(f"{node.name} did not start: {self._last_words(node)}")
-        self.look()
+        self._write()
 
     def _last_words(self, node: FleetNode) -> str:
         lines = (self.folder / f"{node.name}.log").read_text(errors="replace").strip().splitlines()
@@ -86,8 +87,13 @@ class Fleet:
             if node.pid is not None and process is not None and process.poll() is not None:
                 node.pid = None
                 ended.append(node)
-        replace(self.folder / _NODES, msgspec.json.encode(self.nodes))
+        if ended:
+            self._write()
         return ended
+
+    def _write(self) -> None:
+        with suppress(FileNotFoundError):  # somebody has removed the folder
+            replace(self.folder / _NODES, msgspec.json.encode(self.nodes))
 
     def stop(self) -> None:
         """End all and wait for them."""

@@ -113,7 +113,8 @@ class Sessions:
         self._attempts: dict[Address, _Peer] = {}
         self._by_id: dict[int, Session] = {}
         self._tickets = 0
-        self._floor = 0  # tickets up to this one may have been used by a session that is gone
+        self._floor = 0  # tickets up to this one are void: used by a session that is gone, or old
+        self._mark, self._marked_us = 0, 0  # how many there were, and when
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -145,7 +146,7 @@ class Sessions:
                 self._forget(address)
                 self.changes.append(Change(address, None, False))
             elif kind == HELLO:
-                self._hello(datagram, address)
+                self._hello(datagram, address, now_us)
             elif kind == ANSWER:
                 self._answer(datagram, address, now_us)
             elif kind == CONFIRM:
@@ -213,14 +214,24 @@ class Sessions:
         tied = repr((address, boot, attempt, ticket)).encode()
         return blake2b(tied, key=self._secret, digest_size=16).digest()
 
-    def _hello(self, datagram: memoryview, address: Address) -> None:
+    def _hello(self, datagram: memoryview, address: Address, now_us: int) -> None:
         boot, attempt, *_ = self._unseal(datagram)
         if boot == self.boot:
             raise Rejected("replayed")  # our own, thrown back
+        self._grow_old(now_us)
         self._tickets += 1
         cookie = self._cookie(address, boot, attempt, self._tickets)
         content = _ANSWER.pack(boot, attempt, self.boot, self._tickets, cookie)
         self.outbox.append((address, self._seal(ANSWER, content)))
+
+    def _grow_old(self, now_us: int) -> None:
+        """Tickets are good for one to two times as long as an attempt lasts: a confirmation that
+        was held back on the way opens nothing later."""
+        passed_us = now_us - self._marked_us
+        if passed_us >= self._give_up_us:
+            all_old = passed_us >= 2 * self._give_up_us
+            self._floor = max(self._floor, self._tickets if all_old else self._mark)
+            self._mark, self._marked_us = self._tickets, now_us
 
     def _answer(self, datagram: memoryview, address: Address, now_us: int) -> None:
         own, attempt, boot, ticket, cookie = self._unseal(datagram)
@@ -258,6 +269,7 @@ class Sessions:
         if old is not None and old.id == number and not old.mine and old.ticket == ticket:
             session = old  # our reply was lost
         else:
+            self._grow_old(now_us)
             self._check_newer(old, boot, ticket)
             session = Session(self._suite, address, False, self.boot, boot, attempt, ticket, now_us)
             if session.id != number:
@@ -315,5 +327,4 @@ class Sessions:
         self._attempts.pop(address, None)
         if peer is not None and peer.session is not None:
             del self._by_id[peer.session.id]
-            if not peer.session.mine:
-                self._floor = max(self._floor, peer.session.ticket)
+            self._floor = max(self._floor, peer.session.since)

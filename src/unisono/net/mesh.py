@@ -125,14 +125,7 @@ class MeshService:
     ) -> None:
         settings = self._settings
         self._on_trouble, self._on_reconnect = on_trouble, on_reconnect
-        try:
-            async with asyncio.timeout(self._connect_s):
-                listen, advertise, seeds = await self._places()
-        except TimeoutError:
-            raise EnvironmentLacks(
-                f"host names were not found within {self._connect_s:g} s: does this machine's "
-                "resolver answer?"
-            ) from None
+        listen, advertise, seeds = await self._places()
         self.endpoint = Endpoint(
             listen,
             settings.key,
@@ -141,10 +134,14 @@ class MeshService:
             self._limits,
         )
         await self.endpoint.open()
-        address = advertise or self.endpoint.address
-        if parse(address)[0] in ("0.0.0.0", "::"):
+        host, port = parse(advertise or self.endpoint.address)
+        address = text((host, port or parse(self.endpoint.address)[1]))
+        if host in ("0.0.0.0", "::"):
             await self.endpoint.close()
-            raise BadInput(f"others cannot reach {address}: say where they can with advertise")
+            raise BadInput(
+                f"others cannot reach {address}: say where they can, with --advertise HOST:PORT or "
+                "?advertise=HOST:PORT"
+            )
         self._messages, self._events = _Lane(on_frame), _Lane(on_frame)
         self.mesh = Mesh(
             secrets.token_hex(6),
@@ -163,24 +160,34 @@ class MeshService:
                 await self._joined.wait()
         except TimeoutError:
             await self.close()
-            counts = {k: n for k, n in self.endpoint.counters.items() if n and k[:3] == "rej"}
+            counts = {
+                k: n for k, n in self.endpoint.counters.items() if n and k[:3] in ("rej", "soc")
+            }
             heard = f"; {counts}" if counts else ""
+            back = f", and does it reach {advertise}" if advertise else ""
             raise EnvironmentLacks(
-                f"no mesh answers at {', '.join(settings.seeds)} within {self._connect_s:g} s"
-                f"{heard}: is a node running there, with the same key?"
+                f"no mesh answers at {', '.join(seeds)} within {self._connect_s:g} s"
+                f"{heard}: is a node running there, with the same key{back}?"
             ) from None
 
     async def _places(self) -> tuple[str, str | None, list[str]]:
         """Where to listen, where others reach it, and the seeds: as numbers, of one family."""
         asked = self._settings
-        seeds = [found for seed in asked.seeds for found in await names.look_up(seed)]
+        own = [given for given in (asked.listen, asked.advertise) if given is not None]
+        found, problems = await names.look_up((*asked.seeds, *own), self._connect_s)
+        seeds = [at for seed in asked.seeds for at in found.get(seed, ())]
+        missing = [problem for given, problem in problems.items() if given in own or not seeds]
+        if missing:
+            raise EnvironmentLacks(missing[0])
+        for problem in problems.values():  # others are enough
+            self._on_trouble(problem)
         if asked.listen is None:
             listen = local_address(seeds)
         else:
-            found = await names.look_up(asked.listen)
-            listen = next((at for at in found if names.of_family(seeds, at)), found[0])
+            here = found[asked.listen]
+            listen = next((at for at in here if names.of_family(seeds, at)), here[0])
         near = names.of_family(seeds, listen)
-        known = await names.look_up(asked.advertise) if asked.advertise is not None else []
+        known = found[asked.advertise] if asked.advertise is not None else []
         advertise = next(iter(names.of_family(known, listen)), None)
         if (seeds and not near) or (known and advertise is None):
             raise BadInput(f"{listen} and the others must all be of IPv4, or all of IPv6")

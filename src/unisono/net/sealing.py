@@ -178,6 +178,8 @@ class Session:
         if counter <= newest and (counter <= newest - WINDOW or self._seen[slot] == counter):
             raise Rejected("replayed")
         epoch = counter >> _EPOCH_BITS
+        if epoch > (newest >> _EPOCH_BITS) + 1:
+            raise Rejected("wrong key")  # nobody is that far; a key of its own would cost more
         key = self._open_keys.get(epoch) or self._key(self._open_secret, epoch)
         try:
             packet = key.decrypt(datagram[2:HEADER_BYTES], datagram[clear:], datagram[:clear])

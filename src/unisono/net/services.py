@@ -82,13 +82,13 @@ class _MeshQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     listen: str | None = None
     advertise: str | None = None
     cluster: str = ""
-    trees: int = Shape().trees
-    backups: int = Shape().backups
-    beat_ms: Annotated[float, Meta(ge=1, le=3_600_000)] = Shape().beat_us / 1000
+    trees: int | None = None
+    backups: int | None = None
+    beat_ms: Annotated[float, Meta(ge=1, le=3_600_000)] | None = None
 
 
 def _mesh(url: str, parts: SplitResult, query: Query, connect_s: float) -> Make:
-    if parts.path:
+    if parts.path not in ("", "/"):
         raise BadInput(f"a mesh address is mesh://127.0.0.1:7400, without {parts.path!r}")
     try:
         asked = msgspec.convert(query, _MeshQuery, strict=False)
@@ -106,13 +106,19 @@ def _mesh(url: str, parts: SplitResult, query: Query, connect_s: float) -> Make:
     file = asked.key or os.environ.get(KEY_FILE)
     if file is None and not asked.insecure:
         raise BadInput(
-            f"a mesh needs a key: name its file with --key-file FILE, with ?key=FILE behind the "
-            f"address or in {KEY_FILE} (one is made by `unisono mesh key FILE`), or say --insecure "
-            "or ?insecure=1 to go without protection"
+            f"a mesh needs a key: name its file behind the address, as ?key=FILE, or in {KEY_FILE} "
+            "(one is made by `unisono mesh key FILE`; `unisono node` has --key-file and "
+            "--insecure), or say ?insecure=1 to go without protection"
         )
     if asked.key is not None and asked.insecure:
         raise BadInput("key and insecure exclude each other; leave one out")
     listens = asked.listen is not None
+    given = {"trees": asked.trees, "backups": asked.backups, "beat_ms": asked.beat_ms}
+    shape = {name: value for name, value in given.items() if value is not None}
+    if seeds and shape:
+        raise BadInput(f"{', '.join(shape)}: that is for the first node of a mesh; others follow")
+    if asked.cluster and not listens:
+        raise BadInput("a guest is in the cluster of the node that it joins: leave out cluster")
     if asked.cluster:
         check_topic(asked.cluster)
     elif listens and not seeds:
@@ -120,9 +126,11 @@ def _mesh(url: str, parts: SplitResult, query: Query, connect_s: float) -> Make:
             "the first node of a mesh says which cluster it is of: --cluster NAME, or "
             "?cluster=NAME in the address"
         )
-    for given in (*seeds, asked.listen, asked.advertise):
-        if given is not None:
-            names.check(given)
+    for address in (*seeds, asked.listen, asked.advertise):
+        if address is not None:
+            names.check(address)
+    if "beat_ms" in shape:
+        shape["beat_us"] = round(shape.pop("beat_ms") * SECOND / 1000)
     settings = Settings(
         listen=asked.listen,
         advertise=asked.advertise,
@@ -130,8 +138,6 @@ def _mesh(url: str, parts: SplitResult, query: Query, connect_s: float) -> Make:
         cluster=asked.cluster,
         node=listens,
         key=None if asked.insecure else read_key(Path(str(file))),
-        shape=Shape(
-            trees=asked.trees, backups=asked.backups, beat_us=round(asked.beat_ms * SECOND / 1000)
-        ),
+        shape=msgspec.convert(shape, Shape),
     )
     return lambda: MeshService(settings, connect_s)

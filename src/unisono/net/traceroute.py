@@ -31,13 +31,13 @@ async def traceroute(to: Sockaddr, hops: int = HOPS, wait_s: float = WAIT_S) -> 
     sockets: list[socket.socket] = []
     try:
         for ttl in range(1, hops + 1):
-            probe = _probe(to, ttl)
-            sockets.append(probe)
-            loop.add_reader(probe, _hear, probe, ttl, found)
             try:
+                probe = _probe(to, ttl)
+                sockets.append(probe)
+                loop.add_reader(probe, _hear, probe, ttl, found)
                 probe.connect(to)
                 probe.send(b"?")
-            except OSError:  # no way there, or told so already
+            except OSError:  # no way there, or told so already, or no more sockets are to be had
                 break
         await asyncio.sleep(wait_s)
     finally:

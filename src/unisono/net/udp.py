@@ -221,8 +221,9 @@ class Endpoint:
 
     def _gone(self, peer: _Peer) -> None:
         self._hand_over(peer)
-        self._remove(peer)
-        self._on_gone(peer.name)
+        if self._peers.get(peer.address) is peer:  # else whoever took it has dropped the peer
+            self._remove(peer)
+            self._on_gone(peer.name)
 
     def _settle(self, now: int) -> None:
         """Carry out what the sessions have decided."""

@@ -362,7 +362,9 @@ class Link:
         if self.broken or self._waiting_us is None:
             return
         if now - self._waiting_us >= self._limits.give_up_us:
+            held = self._in  # acknowledged: `resume` still has it
             self._break()
+            self._in = held
             return
         if self._loss_at is not None and now >= self._loss_at:
             self._detect(now)
