@@ -167,7 +167,7 @@ def test_a_mesh_that_cannot_start_says_so(
 ) -> None:
     port = free_port()
     nodes.node(f"127.0.0.1:{port}", "rome")
-    where = ("--folder", str(tmp_path / "mesh"), "--nodes", "1", "--clusters", "1")
+    where = ("--folder", str(tmp_path / "mesh"), "--nodes", "1")
     assert main(["mesh", "up", *where, "--port", str(port)]) == 3
     assert "n0 did not start" in capsys.readouterr().err
     assert main(["mesh", "up", *where, "--port", "65536"]) == 2

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.proxy import Proxy
 from support.servers import free_port
 
 import unisono
 from unisono.core.effects import Effect
 from unisono.errors import BadInput, EnvironmentLacks
-from unisono.net import names
 from unisono.net.datagrams import parse
 from unisono.net.keys import make_key, read_key
 from unisono.net.mesh import MeshService, Settings
@@ -27,6 +23,7 @@ from unisono.net.services import KEY_FILE, service_of
 from unisono.net.udp import Endpoint
 
 _PATIENCE_S = 30
+_FIRST = "mesh://?listen=127.0.0.1:0&cluster=a&insecure=1"  # a node that begins a mesh
 
 
 @pytest.fixture
@@ -238,11 +235,12 @@ def test_who_has_left_stays_out(key: Path) -> None:
         ("mesh://127.0.0.1:1?insecure=1&colour=red", "colour"),
         ("mesh://127.0.0.1:1?key=nowhere", "there is no key at"),
         ("mesh://?listen=127.0.0.1:0&insecure=1", "which cluster"),
-        ("mesh://127.0.0.1:1?insecure=1&trees=x", "trees"),
+        (f"{_FIRST}&trees=x", "trees"),
         ("mesh://?listen=here&cluster=a&insecure=1", "is not an address"),
-        ("mesh://127.0.0.1:1?insecure=1&trees=99", "trees"),
-        ("mesh://127.0.0.1:1?insecure=1&beat_ms=nan", "beat_ms"),
-        ("mesh://127.0.0.1:1?insecure=1&beat_ms=inf", "beat_ms"),
+        (f"{_FIRST}&trees=99", "trees"),
+        (f"{_FIRST}&backups=-1", "backups"),
+        (f"{_FIRST}&beat_ms=nan", "beat_ms"),
+        (f"{_FIRST}&beat_ms=inf", "beat_ms"),
         ("mesh://?listen=127.0.0.1:0&insecure=1&cluster=a%20b", "' '"),
     ],
 )
@@ -295,63 +293,6 @@ def test_hosts_have_names(key: Path) -> None:
         await first.service.close()
 
     asyncio.run(scene())
-
-
-@pytest.mark.parametrize("families", [[4, 6], [6, 4]])
-def test_of_several_addresses_those_are_taken_that_fit(
-    families: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A name may stand for both kinds, and for several hosts."""
-    numbers = {4: ["127.0.0.1:7", "127.0.0.2:7"], 6: ["[::1]:7", "[::2]:7"]}
-
-    def told(host: str, port: int, type: int) -> list[tuple[object, ...]]:
-        if host != "both":
-            raise socket.gaierror("no such host")
-        found = [parse(at) for family in families for at in numbers[family]]
-        return [(0, type, 0, "", at) for at in (*found, *found)]
-
-    monkeypatch.setattr(socket, "getaddrinfo", told)
-
-    async def scene() -> None:
-        for listen, seeds in (
-            (None, ("both:7",)),
-            ("both:7", ("both:7",)),
-            ("both:7", ("nobody:1", "both:7")),
-            ("[::1]:0", ("both:7",)),
-        ):
-            troubles: list[str] = []
-            service = MeshService(Settings(listen=listen, seeds=seeds))
-            service._on_trouble = troubles.append
-            at, _, near = await service._places()
-            family = 6 if listen == "[::1]:0" else 4  # where a node that says nothing listens
-            assert near == numbers[family] and at.startswith("[") == (family == 6)
-            assert len(troubles) == len(seeds) - 1
-
-    asyncio.run(scene())
-
-
-def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.wait(_PATIENCE_S))
-
-    async def scene() -> None:
-        service = MeshService(Settings(seeds=("slow:7",)), connect_s=0.01)
-        with pytest.raises(EnvironmentLacks, match="no address is known of slow"):
-            await service._places()
-
-    asyncio.run(scene())
-    answers.set()
-
-
-@settings(max_examples=300)
-@given(st.text(max_size=80) | st.from_regex(r"[a-z0-9.-]{0,70}:[0-9]{0,6}", fullmatch=True))
-def test_any_text_is_an_address_or_is_refused(given: str) -> None:
-    try:
-        names.check(given)
-    except BadInput:
-        return
-    host, _, port = given.rpartition(":")
-    assert host and 0 <= int(port) < 1 << 16
 
 
 def test_what_is_said_of_losses_is_bounded() -> None:

@@ -1,4 +1,4 @@
-"""Key files, sealed datagrams and how sessions begin, in virtual time."""
+"""Sealed datagrams and how sessions begin, in virtual time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import heapq
 import os
 from collections import Counter
 from itertools import count
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unisono.core.wire import Rejected
-from unisono.errors import BadInput
 from unisono.net import sealing
 from unisono.net.handshake import CONFIRM_BYTES, GIVE_UP_US, HELLO_BYTES, REASONS, Change, Sessions
-from unisono.net.keys import Key, make_key, read_key
+from unisono.net.keys import Key
 from unisono.net.sealing import HEADER, VERSION, WINDOW, Address, Session, Suite
 
 KEY = Key(bytes(range(32)))
@@ -122,64 +120,6 @@ class Wire:
         return Counter({why: n for why, n in self.nodes[name].rejected.items() if n})
 
 
-# Key files
-
-
-def test_a_key_is_made_and_read(tmp_path: Path) -> None:
-    one, two = tmp_path / "one.key", tmp_path / "two.key"
-    make_key(one)
-    make_key(two)
-    assert one.stat().st_mode & 0o777 == 0o600
-    assert read_key(one).secret == read_key(one).secret != read_key(two).secret
-    assert read_key(one).secret.hex() in one.read_text()
-
-
-def test_a_key_shows_its_secret_to_nobody(tmp_path: Path) -> None:
-    make_key(tmp_path / "key")
-    key = read_key(tmp_path / "key")
-    sessions = Sessions(key, os.urandom)
-    for shown in (repr(key), str(key), f"{key}", repr(sessions), repr(vars(sessions))):
-        assert key.secret.hex() not in shown and repr(key.secret)[2:-1] not in shown
-
-
-def test_a_key_is_never_written_over(tmp_path: Path) -> None:
-    make_key(tmp_path / "key")
-    before = (tmp_path / "key").read_bytes()
-    with pytest.raises(BadInput, match="exists: choose another name"):
-        make_key(tmp_path / "key")
-    assert (tmp_path / "key").read_bytes() == before
-    with pytest.raises(BadInput, match="cannot write a key"):
-        make_key(tmp_path / "nowhere" / "key")
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "not a mesh key of this version"),
-        (b"unisono mesh key 2\n" + b"0" * 64, "not a mesh key of this version"),
-        (b"\xff\xfe", "not a mesh key of this version"),
-        (b"unisono mesh key 1\n" + b"0" * 63, "is damaged"),
-        (b"unisono mesh key 1\n" + b"0" * 66, "is damaged"),
-        (b"unisono mesh key 1\n" + b"g" * 64, "is damaged"),
-    ],
-)
-def test_what_is_no_key_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
-    path = tmp_path / "key"
-    path.write_bytes(content)
-    path.chmod(0o600)
-    with pytest.raises(BadInput, match=says):
-        read_key(path)
-
-
-def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    make_key(tmp_path / "key")
-    (tmp_path / "key").chmod(0o640)
-    with pytest.raises(BadInput, match="chmod 600"):
-        read_key(tmp_path / "key")
-    with pytest.raises(BadInput, match="make one with unisono mesh key"):
-        read_key(tmp_path / "none")
-
-
 # Datagrams
 
 
@@ -280,6 +220,15 @@ def test_keys_are_renewed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     other._counter = 7
     monkeypatch.setattr(sealing, "_EPOCH_BITS", 27)
     assert other.seal(b"7") != datagrams[7]  # the same counter under the first key
+
+
+def test_a_counter_from_far_ahead_costs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = pair()
+    datagram = bytearray(one.seal(b"x"))
+    forged = HEADER.pack(*HEADER.unpack_from(datagram)[:3], 1 << 60) + datagram[HEADER.size :]
+    monkeypatch.setattr(Session, "_key", lambda *_: pytest.fail("a key was made for it"))
+    with pytest.raises(Rejected, match="wrong key"):
+        two.open(memoryview(forged), 1 << 60)
 
 
 # Sessions

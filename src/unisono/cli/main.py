@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -65,9 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         ui.err.print(f"unisono {args.command}: {error}", style="red", highlight=False, markup=False)
         ui.emit({"error": str(error), "exit_code": error.exit_code})
         return error.exit_code
-    except BrokenPipeError:  # whoever reads has heard enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor at the end
-        return 141  # as of a process that SIGPIPE has ended
     except KeyboardInterrupt:
         ui.err.print("interrupted")
         return 130

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from rich.text import Text
 
 import unisono
+from unisono.cli import visitor
 from unisono.cli.ui import Ui
 from unisono.ens.base import public
 from unisono.errors import BadInput
@@ -91,10 +92,7 @@ async def _host(args: argparse.Namespace, ui: Ui) -> int:
         ui.show(Text(f"{bus.id} hosts topic managers on {shown}; stop it with Ctrl-C"))
         if args.insecure:
             ui.remark("--insecure: whoever can send to this address is trusted, nothing is sealed")
-        stopping = asyncio.ensure_future(stop.wait())
-        failing = asyncio.ensure_future(bus.notify())  # nothing is subscribed: it ends with the bus
-        await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
-        if failing.done():
-            failing.result()
-        failing.cancel()
+        fails = visitor.failing(bus)
+        await visitor.wait(fails, asyncio.ensure_future(stop.wait()))
+        fails.cancel()
     return 0

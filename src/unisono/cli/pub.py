@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator
 
 from unisono.cli import visitor
 from unisono.cli.ui import Ui
+from unisono.core.limits import Limits, check_payload
 from unisono.errors import BadInput
 from unisono.net import loop
-
-_LINE_BYTES = 1 << 26
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,8 +45,7 @@ async def _lines() -> AsyncIterator[bytes]:
         *whole, held = (held + data).split(b"\n")
         for line in whole:
             yield line
-        if len(held) > _LINE_BYTES:
-            raise BadInput(f"a line of more than {_LINE_BYTES} bytes: no bus takes that")
+        check_payload(held, Limits())  # it has no end yet, and would be refused
     if held:
         yield held
 

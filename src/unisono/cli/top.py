@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 import unisono
+from unisono.cli import visitor
 from unisono.cli.ui import Ui
+from unisono.cli.visitor import Failing
 from unisono.net import loop
 from unisono.net.bus import Bus, Overview
 from unisono.net.signals import told_to_stop
-
-Failing = asyncio.Future[Any]  # it ends with the bus
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,27 +34,27 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
 
 async def _watch(args: argparse.Namespace, ui: Ui) -> int:
     async with unisono.connect(args.url, manage=False, name="top") as bus:
-        failing = asyncio.ensure_future(bus.notify())  # nothing is subscribed: it ends with the bus
+        fails = visitor.failing(bus)
         try:
             if args.once or ui.as_json:
-                await _look_once(bus, failing, args, ui)
+                await _look_once(bus, fails, args, ui)
             else:
-                await _look(bus, failing, args, ui)
+                await _look(bus, fails, args, ui)
         finally:
-            failing.cancel()
+            fails.cancel()
     return 0
 
 
-async def _look_once(bus: Bus, failing: Failing, args: argparse.Namespace, ui: Ui) -> None:
-    await _wait(args.every, failing)
+async def _look_once(bus: Bus, fails: Failing, args: argparse.Namespace, ui: Ui) -> None:
+    await visitor.wait(fails, seconds=args.every)
     before = bus.overview
-    await _wait(args.every, failing)
+    await visitor.wait(fails, seconds=args.every)
     result = snapshot(before, bus.overview, args.every)
     ui.emit(result)
     ui.show(_picture(result))
 
 
-async def _look(bus: Bus, failing: Failing, args: argparse.Namespace, ui: Ui) -> None:
+async def _look(bus: Bus, fails: Failing, args: argparse.Namespace, ui: Ui) -> None:
     stopping = asyncio.ensure_future(told_to_stop().wait())
     now = bus.overview
     with Live(console=ui.out, auto_refresh=False) as live:
@@ -65,15 +65,7 @@ async def _look(bus: Bus, failing: Failing, args: argparse.Namespace, ui: Ui) ->
                 live.update(picture, refresh=True)
             else:  # each of them, as into a file
                 ui.show(picture)
-            await _wait(args.every, failing, stopping)
-
-
-async def _wait(seconds: float, failing: Failing, *others: asyncio.Future[Any]) -> None:
-    """So long, or until one of them comes true; a bus that has ended is an error."""
-    waiting = (failing, *others)
-    await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    if failing.done():
-        failing.result()
+            await visitor.wait(fails, stopping, seconds=args.every)
 
 
 def snapshot(before: Overview, now: Overview, every_s: float) -> dict[str, Any]:

@@ -13,13 +13,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 
+class _Out(Console):
+    """Standard output. Whoever reads it may have heard enough."""
+
+    def on_broken_pipe(self) -> None:
+        try:
+            super().on_broken_pipe()
+        except SystemExit:
+            raise SystemExit(141) from None  # as of a process that SIGPIPE has ended
+
+
 class Ui:
     """Progress and remarks go to stderr, results to stdout."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self._listing: str | None = None  # what comes before the next item
-        self.out = Console()
+        self.out = _Out()
         self.err = Console(stderr=True)
 
     def emit(self, result: dict[str, Any]) -> None:
@@ -40,8 +50,11 @@ class Ui:
 
     def _write(self, text: str) -> None:
         if self.as_json:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            try:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                self.out.on_broken_pipe()
 
     def show(self, *renderables: Any) -> None:
         """Print for people; does nothing with `--json`."""

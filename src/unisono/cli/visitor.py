@@ -1,8 +1,10 @@
-"""What `unisono pub` and `unisono sub` have in common: they visit a bus, and leave again."""
+"""What commands on a live bus have in common: how they visit it, and notice that it has ended."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+from typing import Any
 
 import unisono
 from unisono.net.connect import Connection
@@ -22,3 +24,19 @@ def connect(args: argparse.Namespace, name: str) -> Connection:
         name=name,
         manage=args.order != "total",
     )
+
+
+Failing = asyncio.Future[Any]
+
+
+def failing(bus: unisono.Bus) -> Failing:
+    """Where nothing is subscribed to: it ends with the bus, by an error. To be cancelled."""
+    return asyncio.ensure_future(bus.notify())
+
+
+async def wait(fails: Failing, *others: asyncio.Future[Any], seconds: float | None = None) -> None:
+    """So long, or until one of the others comes true; a bus that has ended is an error."""
+    ends = (fails, *others)
+    await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    if fails.done():
+        fails.result()

@@ -138,6 +138,6 @@ def _mesh(url: str, parts: SplitResult, query: Query, connect_s: float) -> Make:
         cluster=asked.cluster,
         node=listens,
         key=None if asked.insecure else read_key(Path(str(file))),
-        shape=msgspec.convert(shape, Shape),
+        shape=msgspec.structs.replace(Shape(), **shape),
     )
     return lambda: MeshService(settings, connect_s)
