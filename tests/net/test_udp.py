@@ -394,6 +394,9 @@ def test_a_peer_may_be_dropped_while_it_goes() -> None:
     """By whoever takes what it had sent before."""
 
     async def scene() -> None:
+        failures: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, failure: failures.append(failure))
         async with Node() as one, Node() as two, Node() as three:
             to = await held_back(one, two)
             take = two.take
@@ -408,7 +411,7 @@ def test_a_peer_may_be_dropped_while_it_goes() -> None:
             two.endpoint._on_message = take
             await three.send_all(to, [b"third"])
             await two.until(lambda: two.contents[2:] == [b"third"])
-            assert not two.gone
+            assert not two.gone and not failures
 
     run(scene)
 
