@@ -1,33 +1,63 @@
-"""Fixtures of the whole suite. One Spark session serves all: starting one takes seconds."""
+"""Fixtures of the whole suite, and its rules: the same every time, nothing left behind.
+
+Spark is imported only by what asks for the session. One session serves all: it takes seconds to
+start, so all tests that need it run in one worker.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
-from pyspark.sql import SparkSession
+from hypothesis import HealthCheck, settings
 from support.servers import NatsServer
+from support.suite import Suite
 
-from unisono.pipeline.session import spark_session
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-settings.register_profile("suite", deadline=None)  # tests do not judge time
-settings.load_profile("suite")
+# What is drawn depends on the test alone; `make fuzz` draws anew. Tests do not judge time.
+settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],  # judges the machine, not the code
+)
+settings.register_profile("fuzz", settings.get_profile("suite"), derandomize=False)
+settings.load_profile(os.environ.get("UNISONO_PROFILE", "suite"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # once a run, not once a worker
+        config.pluginmanager.register(Suite(), "unisono-suite")
+
+
+@pytest.hookimpl(tryfirst=True)  # before workers tell of their tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers: all that needs the Spark session runs in one, else a file in one."""
     for item in items:
-        needs_spark = isinstance(item, pytest.Function) and "spark" in item.fixturenames
-        group = "spark" if needs_spark else item.path.as_posix()
-        item.add_marker(pytest.mark.xdist_group(group))
+        if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    """A session for small data: one partition, and plans that are not made anew as they run."""
+    from pyspark import SparkContext
+
+    from unisono.pipeline.session import spark_session
+
     session = spark_session("unisono tests", shuffle_partitions=1)
+    session.conf.set("spark.sql.adaptive.enabled", "false")
     yield session
     session.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:  # else its Java would outlive the tests for a moment
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
 
 
 @pytest.fixture

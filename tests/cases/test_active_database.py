@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.seeds import seed_range
 from support.servers import NatsServer
 
 from unisono.cases.active_database.simulate import Case, CaseRun, run_case
@@ -21,7 +22,8 @@ SHORT = Case(duration_s=5)
 EVERYONE = 9  # a fan-out that misses nobody
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(3))
 @pytest.mark.parametrize(
     "case",
     [

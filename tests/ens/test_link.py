@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.seeds import seed_range
 
 from unisono.core.limits import MeshLimits
 from unisono.ens.scribe.lanes import CREDIT, HEAD, SPAN, In, Malformed, Out
@@ -156,9 +157,10 @@ def test_many_schedules(
     check_schedule(options, one, two)
 
 
+@pytest.mark.seeded
 def test_thousands_of_random_schedules() -> None:
     rng = Random(7)
-    for seed in range(2000):
+    for seed in seed_range(2000):
         channel = Channel(
             seed,
             loss=rng.choice((0, 0.05, 0.2)),

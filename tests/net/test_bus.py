@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 from support.buses import take
 
 import unisono
@@ -250,45 +249,6 @@ def test_a_trace_is_recorded(url: str, tmp_path: Path) -> None:
     assert tables["publications"]["event_id"] == tables["deliveries"]["event_id"]
     (subscription,) = pq.read_table(tmp_path / "trace" / "subscriptions").to_pylist()
     assert subscription["from_us"] < subscription["until_us"]
-
-
-def test_only_ordered_topics_are_judged_for_order(tmp_path: Path, spark: SparkSession) -> None:
-    """A bus with both kinds of topics: the audit judges order where it was promised."""
-    from unisono.pipeline.audit import audit
-    from unisono.pipeline.read import open_trace
-    from unisono.trace.files import write_tables
-
-    async def scene() -> None:
-        chosen = {"orders.*": "total"}
-        async with unisono.connect("memory://", order=chosen, trace=tmp_path, name="me") as bus:
-            await bus.subscribe("orders.eu", "logs")
-            for topic in ("orders.eu", "logs", "logs"):
-                await (await bus.publish(topic, b""))
-            await take(bus, 3)
-
-    asyncio.run(scene())
-    publications = pq.read_table(tmp_path / "trace" / "publications").to_pylist()
-    ids = {
-        topic: [p["event_id"] for p in publications if p["topic"] == topic] for topic in ("logs",)
-    }
-    for who, seen in (("x", ids["logs"]), ("y", ids["logs"][::-1])):  # they disagree on the logs
-        rows = [
-            {
-                "subscriber": who,
-                "position": at,
-                "event_id": event,
-                "delivered_us": at,
-                "status": None,
-            }
-            for at, event in enumerate(seen)
-        ]
-        write_tables(tmp_path / "trace", {"deliveries": rows}, writer=who)
-    report = audit(spark, open_trace(spark, tmp_path))
-    assert report.checks["total-order"].promised
-    assert report.verdict == "valid"
-    run = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps(run | {"order": {"*": "total"}}))
-    assert audit(spark, open_trace(spark, tmp_path)).verdict == "invalid"
 
 
 @pytest.mark.parametrize(

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from enum import IntEnum, StrEnum
-from pathlib import Path
-from random import Random
 from typing import Any
 
-import nats
 import numpy as np
 import pytest
-from pyspark.sql import SparkSession
 from support.buses import take
 
 import unisono
 from unisono import Fifo, Status
-from unisono.bench.server import NatsServer
 from unisono.errors import BadInput, Unsupported
-from unisono.pipeline.audit import audit
-from unisono.pipeline.read import open_trace
-from unisono.trace.files import write_tables
-from unisono.trace.run import write_run
 
 
 @pytest.mark.parametrize("order", ["none", "fifo", "total"])
@@ -72,76 +63,6 @@ def test_wrong_predicates_and_attributes_are_refused_and_nothing_changes() -> No
                     await bus.publish("a", b"", attributes)
 
     asyncio.run(scene())
-
-
-async def _shuffled(server: str, count: int, ready: asyncio.Event) -> None:
-    """Takes frames from one space of a NATS server and passes them on into another, five at a time
-    in another order."""
-    client = await nats.connect(server)
-    frames: asyncio.Queue[Any] = asyncio.Queue()
-    await client.subscribe("before.>", cb=frames.put)
-    await client.flush()
-    ready.set()
-    rng = Random(1)
-    for _ in range(0, count, 5):
-        batch = [await frames.get() for _ in range(5)]
-        for message in rng.sample(batch, 5):
-            await client.publish(message.subject.replace("before", "after", 1), message.data)
-    await client.flush()
-    await client.close()
-
-
-def test_fifo_keeps_each_publishers_order_on_a_bus_that_reorders(
-    nats_server: NatsServer, tmp_path: Path, spark: SparkSession
-) -> None:
-    """Spark agrees, from the trace."""
-    count = 300
-
-    async def scene() -> tuple[list[unisono.Delivery], list[unisono.Delivery]]:
-        fifo = Fifo(first_ms=2000)
-        here, there = f"{nats_server.url}/after", f"{nats_server.url}/before"
-        async with (
-            unisono.connect(here, order="none") as bare,
-            unisono.connect(here, order="fifo", fifo=fifo, trace=tmp_path) as ordered,
-            unisono.connect(there, order="fifo", fifo=fifo, trace=tmp_path) as publisher,
-        ):
-            await bare.subscribe("a", "b")
-            await ordered.subscribe("a", "b")
-            ready = asyncio.Event()
-            shuffling = asyncio.ensure_future(_shuffled(nats_server.url, count, ready))
-            await ready.wait()
-            for number in range(count):
-                await publisher.publish("ab"[number % 2], b"%d" % number)
-            found = await take(bare, count), await take(ordered, count)
-            await shuffling
-            return found
-
-    bare, ordered = asyncio.run(scene())
-    came = [int(event.payload) for event in bare]
-    assert sorted(came) == list(range(count)) != came
-    assert sorted(int(event.payload) for event in ordered) == list(range(count))
-    untagged = [int(event.payload) for event in ordered if event.in_order]
-    assert untagged == sorted(untagged) and len(untagged) > count / 2
-    report = audit(spark, open_trace(spark, tmp_path))
-    assert report.verdict == "valid"
-    assert report.checks["fifo"].verdict == "valid"
-
-
-def test_the_audit_judges_fifo(tmp_path: Path, spark: SparkSession) -> None:
-    """A trace that promises it and does not keep it."""
-    rows: list[dict[str, Any]] = []
-    got: list[dict[str, Any]] = []
-    for at, n in enumerate((3, 2, 1)):
-        event = f"p-{n}"
-        published = {"topic": "t", "publisher": "p", "publisher_seq": n, "published_us": n}
-        rows.append({"event_id": event, **published, "size": 0})
-        delivered = {"position": at, "delivered_us": 10 + at, "status": "in_order"}
-        got.append({"subscriber": "s", "event_id": event, **delivered})
-    write_tables(tmp_path / "trace", {"publications": rows, "deliveries": got})
-    write_run(tmp_path, {"order": {"*": "fifo"}, "promises": ["fifo"]})
-    report = audit(spark, open_trace(spark, tmp_path))
-    assert report.verdict == "invalid"
-    assert report.checks["fifo"].violations == 2
 
 
 def test_a_filter_holds_until_the_subscription_has_ended() -> None:

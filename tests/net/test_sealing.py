@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.seeds import seed_range
 
 from unisono.core.wire import Rejected
 from unisono.net import sealing
@@ -352,7 +353,8 @@ def test_nothing_recorded_opens_after_a_session_was_dropped() -> None:
     assert wire.agree("a", "b")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(4))
 def test_what_gave_way_when_both_began_opens_nothing_later(seed: int) -> None:
     """Its confirmation was refused; it is not taken when the session that stayed is gone."""
     wire = Wire("a", "b", seed=seed)
@@ -543,8 +545,9 @@ def chaos(seed: int) -> Wire:
     return wire
 
 
+@pytest.mark.seeded
 def test_whatever_happens_no_packet_is_let_in_twice_and_they_find_each_other_again() -> None:
-    for seed in range(400):
+    for seed in seed_range(400):
         wire = chaos(seed)
         wire.loss = wire.double = 0
         wire.run(wire.now + 20 * SECOND)

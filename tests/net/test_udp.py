@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.endpoints import KEY, Node, run, turn
 from support.proxy import Proxy
+from support.seeds import seed_range
 
 from unisono.core.limits import MeshLimits
 from unisono.errors import BadInput, BusClosed, EnvironmentLacks
@@ -112,6 +113,7 @@ def test_large_events_through_a_lossy_network() -> None:
     run(scene)
 
 
+@pytest.mark.seeded
 def test_many_pairs_begin_at_once_and_lose_nothing() -> None:
     """Whatever is lost, doubled and late of their handshakes, and of the rest."""
 
@@ -129,7 +131,7 @@ def test_many_pairs_begin_at_once_and_lose_nothing() -> None:
         proxy.close()
 
     async def scene() -> None:
-        await asyncio.gather(*(one_pair(seed) for seed in range(24)))
+        await asyncio.gather(*(one_pair(seed) for seed in seed_range(24)))
 
     run(scene)
 
@@ -180,6 +182,7 @@ def test_a_peer_that_is_cut_off_is_given_up_and_found_again() -> None:
     run(scene)
 
 
+@pytest.mark.seeded
 def test_whatever_happens_nothing_comes_twice_or_out_of_order() -> None:
     """Peers drop and pause each other and are cut off, at random, while both send numbers."""
 
@@ -221,7 +224,7 @@ def test_whatever_happens_nothing_comes_twice_or_out_of_order() -> None:
         proxy.close()
 
     async def scene() -> None:
-        await asyncio.gather(*(one_pair(seed) for seed in range(12)))
+        await asyncio.gather(*(one_pair(seed) for seed in seed_range(12)))
 
     run(scene)
 

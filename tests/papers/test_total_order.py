@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from support.managers import Bench
 from support.readers import GAP, IN, OUT, Reader
+from support.seeds import seed_range
 
 Stamp = dict[str, int]
 
@@ -70,9 +72,10 @@ def test_v1_the_printed_notify_rule_breaks_the_order() -> None:
     assert s2.notified == [("b1", IN), ("c1", IN)]
 
 
+@pytest.mark.seeded
 def test_v1_cannot_happen_with_exact_stamps() -> None:
     """The manager of a holds c1 until b1, which its stamp counts, has passed."""
-    for seed in range(200):
+    for seed in seed_range(200):
         bench = Bench(("a", "b", "c"), Random(seed))
         for index, topics in enumerate((("a", "b", "c"), ("b", "c"), ("a", "b"))):
             bench.relate(f"op{index}", topics)
@@ -112,10 +115,11 @@ def test_v3_one_common_subscription_is_enough() -> None:
     assert "a" in bench.stamps["b1"]
 
 
+@pytest.mark.seeded
 def test_v5_the_order_in_which_updates_arrive_does_not_matter() -> None:
     """A slow old update cannot take back a newer one: relations only grow."""
     groups = set()
-    for seed in range(50):
+    for seed in seed_range(50):
         bench = Bench(tuple("abcd"), Random(seed))
         for index, topics in enumerate(("ab", "bcd", "ad")):
             bench.relate(f"op{index}", topics)

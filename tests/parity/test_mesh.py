@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 from support.overlay import clusters_wrong, sites
+from support.seeds import seed_range
 
 from unisono.compiled import Bools, Ints
 from unisono.ens.scribe import pastry
@@ -238,7 +239,8 @@ def by_columns(
     return {**times, publisher: 0}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(6))
 def test_trees_are_those_of_living_nodes(seed: int) -> None:
     living = Living(seed, 10 + 6 * seed, 1 + seed % 2, LEAVES[seed % 3])
     for topic in ("a", "b", "c", "d"):
@@ -266,7 +268,8 @@ def unfolded(tree: mesh.Tree, count: int) -> Ints:
     return parent
 
 
-@pytest.mark.parametrize("seed", [*range(10), 17, 26])
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", [*seed_range(10), 17, 26])
 def test_times_of_arrival_are_those_of_living_nodes(seed: int) -> None:
     """Of events from anywhere, in clusters of several processes, over one to three trees."""
     living = Living(seed, 12 + 2 * seed, 1 + seed % 3, 1 + seed % 2, 1 + seed % 5)
@@ -304,7 +307,8 @@ def test_where_nobody_subscribes_coordinators_tell_each_other_nothing() -> None:
     assert measured == {address: expected[address] for address in wanting}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(6))
 def test_the_dead_cut_off_the_same_processes(seed: int) -> None:
     """A sixth of the coordinators, right after they have died."""
     living = Living(seed, 30, 1 + seed % 3, 1 + seed % 2, 3)

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.audits import Random_, missing, of_kind, overtaken, tabulate
 from support.global_order import reference
+from support.seeds import seed_range
 
 from unisono.pipeline import cycles, gaps, order, plan, replay, resolve
 from unisono.pipeline.census import Census
@@ -263,10 +264,11 @@ def small_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycles, "ROWS_AT_ONCE", 5)
 
 
+@pytest.mark.seeded
 @pytest.mark.usefixtures("small_cuts")
 def test_the_passes_count_what_the_oracle_counts() -> None:
     seen: dict[str, int] = {}
-    for seed in range(1500):
+    for seed in seed_range(1500):
         trace = random_trace(seed)
         if not trace.deliveries:
             continue
@@ -277,9 +279,10 @@ def test_the_passes_count_what_the_oracle_counts() -> None:
     assert all(count > 50 for count in seen.values()), seen  # nothing was tested in vain
 
 
+@pytest.mark.seeded
 @pytest.mark.usefixtures("small_cuts")
 def test_consecutive_windows_count_everything_once() -> None:
-    for seed in range(300):
+    for seed in seed_range(300):
         trace = random_trace(seed)
         if not trace.deliveries:
             continue

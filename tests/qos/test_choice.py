@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from support.seeds import seed_range
 
 from unisono.core.effects import Effect, Send, Store
 from unisono.core.events import Control
@@ -77,9 +78,10 @@ def play(seed: int) -> Voters:
     return voters
 
 
+@pytest.mark.seeded
 def test_one_view_of_each_number() -> None:
     progress = 0
-    for seed in range(300):
+    for seed in seed_range(300):
         voters = play(seed)
         for number, views in voters.chosen.items():
             assert len(views) == 1, f"seed {seed}: {len(views)} views {number}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from support.seeds import seed_range
 
 from unisono.core.effects import CancelTimer, Done, Effect, Fail, Send, SetTimer
 from unisono.core.events import EVERYONE, Control
@@ -56,9 +57,10 @@ def views_of(recorder: MemoryRecorder) -> dict[str, list[str]]:
     return seen
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("clients", [0, 3])
 def test_a_crowd_forms_one_bus(clients: int) -> None:
-    for seed in range(60):
+    for seed in seed_range(60):
         world, recorder, _ = crowd(seed, clients)
         world.run(100 * SECOND)
         assert not world.pending and not world.errors, seed
@@ -72,8 +74,9 @@ def test_a_crowd_forms_one_bus(clients: int) -> None:
             assert places == sorted(places)
 
 
+@pytest.mark.seeded
 def test_whoever_leaves_and_in_whatever_order_the_rest_goes_on() -> None:
-    for seed in range(60):
+    for seed in seed_range(60):
         world, _, rng = crowd(seed)
         world.run(100 * SECOND)
         leaving = rng.sample(NAMES, rng.randint(1, 6))
@@ -90,8 +93,9 @@ def test_whoever_leaves_and_in_whatever_order_the_rest_goes_on() -> None:
         assert not world.pending, seed
 
 
+@pytest.mark.seeded
 def test_all_may_leave_at_once() -> None:
-    for seed in range(60):
+    for seed in seed_range(60):
         world, _, rng = crowd(seed)
         world.run(100 * SECOND)
         for name in NAMES:

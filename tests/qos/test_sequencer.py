@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.seeds import seed_range
 
 from unisono.core.effects import Done, Effect, Notify, Publish, Send
 from unisono.core.entropy import stream
@@ -91,7 +92,8 @@ def test_what_is_not_of_the_protocol_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("members", [None, NODES])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(10))
 def test_seeds_keep_total_order_and_lose_nothing(
     members: tuple[str, ...] | None, seed: int
 ) -> None:

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.seeds import seed_range
 
 from unisono.core.effects import Effect, Notify, Send, SetTimer
 from unisono.core.entropy import stream
@@ -118,7 +119,8 @@ class Listener:
         self.heard[node].append(((delivery.stamp or {})[ALL], delivery.status))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(5))
 def test_with_everyone_told_by_everyone_all_end_with_the_same_events(seed: int) -> None:
     listener = Listener()
     world = World(NODES, Wan(), seed, NullRecorder(), listener)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.seeds import seed_range
 
 from unisono.errors import BadInput, Unsupported
 from unisono.sim.channels import HashedDelays, Links, Wan, node_key, quantiles_us
@@ -176,6 +177,7 @@ def sequences(result: Result) -> dict[int, list[int]]:
     return found
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("metric", ["paper", "window"])
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("buffer", [None, 0, 2])
@@ -183,7 +185,7 @@ def test_the_order_holds_while_topics_change_places(
     metric: str, exact: bool, buffer: int | None
 ) -> None:
     swaps = 0
-    for seed in range(25):
+    for seed in seed_range(25):
         result = adaptive_run(seed, exact, buffer, metric)
         swaps += result.swaps
         assert result.tables.run[0]["logged"] == result.tables.log.size, "someone was not notified"
@@ -195,8 +197,9 @@ def test_the_order_holds_while_topics_change_places(
     assert swaps > 10
 
 
+@pytest.mark.seeded
 def test_all_events_of_an_epoch_come_before_those_of_the_next() -> None:
-    for seed in range(25):
+    for seed in seed_range(25):
         result = adaptive_run(seed, True, None, "window")
         epoch = result.tables.event["epoch"]
         for heard in sequences(result).values():
@@ -239,7 +242,8 @@ def test_a_run_without_publications_is_over_at_once() -> None:
     assert run(plan).steps == 0
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(25))
 def test_sorted_orders_come_one_by_one_and_have_the_active_topics_on_top(seed: int) -> None:
     result = adaptive_run(seed, False, 0, "window")
     place = result.tables.place[1 : result.swaps + 1]
@@ -251,9 +255,10 @@ def test_sorted_orders_come_one_by_one_and_have_the_active_topics_on_top(seed: i
     assert all(b - a >= every for a, b in pairwise(result.changed_us))
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("metric", ["paper", "window"])
 def test_a_publishers_events_on_a_topic_keep_their_order(metric: str) -> None:
-    for seed in range(25):
+    for seed in seed_range(25):
         result = adaptive_run(seed, True, None, metric)
         last: dict[tuple[int, int], tuple[int, int]] = {}
         for row in result.tables.event:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.global_order import one_order
+from support.seeds import seed_range
 
 from unisono.sim.run import run_scenario
 from unisono.sim.scenario import load_scenario
@@ -12,10 +14,11 @@ from unisono.sim.scenario import load_scenario
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
+@pytest.mark.seeded
 def test_exact_stamps_keep_one_order_for_all() -> None:
     for name in ("partial-subscriptions", "changing-subscriptions", "everything-at-once"):
         scenario = load_scenario(SCENARIOS / f"{name}.toml")
-        for seed in range(15):
+        for seed in seed_range(15):
             assert one_order(run_scenario(scenario, seed)).witness is None, f"{name} seed {seed}"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from support.seeds import seed_range
 
 from unisono.qos.reliable.layer import Reliable
 from unisono.qos.total_order import replica
@@ -110,11 +111,12 @@ def test_the_order_holds_with_short_logs_and_small_parts(
     check(f"total-order/{name}", range(25))
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("buffer", [0, 1, 5, 30])
 def test_the_order_holds_with_any_buffer(buffer: int) -> None:
     for name in ("partial-subscriptions", "changing-subscriptions"):
         chosen = msgspec.structs.replace(scenario(name), buffer=buffer)
-        for seed in range(25):
+        for seed in seed_range(25):
             assert run_scenario(chosen, seed).failures == [], f"{name}, buffer {buffer}, {seed}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from support.seeds import seed_range
 
 from unisono.ens.scribe.cluster import Cluster
 from unisono.ens.scribe.messages import Enter, Member, View
@@ -27,10 +28,11 @@ def decides(cluster: Cluster, alive: list[Member]) -> None:
             cluster.enter(Enter("d", member(100)), now)
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_who_is_active_keeps_its_slot(shape: Shape) -> None:
     """Whoever else ends or comes; whether the leader decides or the one that is next."""
-    for seed in range(100):
+    for seed in seed_range(100):
         rng = Random(seed)
         members = [member(number) for number in rng.sample(range(20), 12)]
         candidates = [one for one in members if one.candidate]

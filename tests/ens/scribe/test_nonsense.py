@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from support.nonsense import nonsense
 from support.overlay import Story, wrong
+from support.seeds import seed_range
 
 from unisono.ens.scribe.messages import decode, encode
 from unisono.ens.scribe.options import Shape
@@ -15,7 +16,8 @@ MESSAGES = 1500
 ROUNDS = 200
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(3))
 def test_nonsense_is_survived(seed: int) -> None:
     rng = Random(seed)
     story = Story(seed, Shape())

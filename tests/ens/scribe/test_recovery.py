@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from support.seeds import seed_range
 
 from unisono.core.effects import Arrive, Done
 from unisono.ens.scribe.messages import (
@@ -92,7 +93,8 @@ def a_row(seed: int) -> Domains:
     return mesh
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(6))
 def test_events_pass_from_neighbour_to_neighbour(seed: int) -> None:
     """Sites that take themselves for the root unite, however long the way."""
     mesh = a_row(seed)
@@ -124,7 +126,8 @@ def behind_a_cut(seed: int, domain: str, publisher_apart: bool = False) -> Domai
 
 
 @pytest.mark.parametrize("domain", ["d0", "d1"])  # the publisher's, and another
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(4))
 def test_who_reaches_the_others_becomes_coordinator(seed: int, domain: str) -> None:
     """And what was published meanwhile comes."""
     mesh = behind_a_cut(seed, domain)
@@ -138,7 +141,8 @@ def test_who_reaches_the_others_becomes_coordinator(seed: int, domain: str) -> N
     assert mesh.world.sent["Yield"] - settled <= 1, "places are not passed to and fro"
 
 
-@pytest.mark.parametrize("seed", [*range(4), 13, 14, 20, 21, 35])
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", [*seed_range(4), 13, 14, 20, 21, 35])
 def test_a_cluster_that_only_publishes_loses_nothing_either(seed: int) -> None:
     """Neither when its coordinators give up their places, nor when it is cut off for a while."""
     mesh = behind_a_cut(seed, "d0", publisher_apart=True)
@@ -447,7 +451,8 @@ def test_a_site_that_leaves_is_not_waited_for() -> None:
     assert until_heard_us(crashes=False) < 4 * Shape().beat_us < until_heard_us(crashes=True)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(4))
 def test_who_reaches_only_plain_members_is_helped_by_one(seed: int) -> None:
     """It tells them, they their coordinators, and one of them takes a place."""
     mesh = Domains(seed, Shape(trees=2, backups=0, keep_us=60_000_000), domains=4)
@@ -465,7 +470,8 @@ def test_who_reaches_only_plain_members_is_helped_by_one(seed: int) -> None:
     assert world.nodes[plain].sites
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(4))
 def test_who_does_not_reach_the_leader_gives_its_place_away_too(seed: int) -> None:
     """A coordinator hears neither the leader nor other domains; members do, but for one that hears
     no coordinator but this one."""
@@ -524,7 +530,8 @@ def test_a_rival_is_given_time_to_answer() -> None:
     assert beats == 2 * shape.silence
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seed_range(4))
 def test_a_coordinator_cut_off_from_its_fellows_misses_nothing(seed: int) -> None:
     """It still reaches the other domains, and is soon a site of its own."""
     mesh = Domains(seed, Shape(trees=2, backups=1, keep_us=60_000_000), domains=3)
