@@ -3,9 +3,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow cluster-test lint format lock clean
+.PHONY: help setup demo test fuzz test-slow cluster-test lint format lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,16 +20,18 @@ $(READY): constraints.txt pyproject.toml
 	@echo "installing the locked dependencies into $(VENV) (a minute or two) ..."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "compiling the simulator's loops for this machine (half a minute) ..."
+	$(BIN)/python -m unisono.experiments.warm
 	@touch $(READY)
 
 demo: setup ## run the main job: bare bus against total order, simulated, audited by Spark
 	$(BIN)/unisono demo
 
-test: setup ## lint, types and the whole test suite
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=25 --durations-min=5
+test: setup ## lint, types and the tests; ROOM=qos: of one package or file; SHUFFLE=7: in a random order
+	UNISONO_SHUFFLE=$(SHUFFLE) $(BIN)/python tests/check.py $(ROOM)
+
+fuzz: setup ## random seeds for properties, the simulator and parsers, for MINUTES=10
+	$(BIN)/python tests/fuzz.py --minutes $(MINUTES)
 
 test-slow: setup ## what takes long: 20,000 seeds of every scenario of total order, big traces (two hours)
 	$(BIN)/python -m pytest -m slow

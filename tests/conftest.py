@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,9 +38,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before workers tell of their tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first: all of Spark in one worker, then other processes.
+
+    With UNISONO_SHUFFLE, a seed, the order is random.
+    """
     for item in items:
         if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("spark"))
+    seed = os.environ.get("UNISONO_SHUFFLE")
+    if seed:
+        Random(seed).shuffle(items)
+    else:
+        items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.get_closest_marker("xdist_group"):
+        return 0
+    return 1 if "processes" in item.path.parts else 2
 
 
 @pytest.fixture(scope="session")

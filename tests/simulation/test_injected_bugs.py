@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.bugs import BUGS
 
+from unisono.sim import run
 from unisono.sim.run import Outcome, run_scenario
 
 _SEEDS = 60
@@ -18,6 +19,7 @@ def caught(outcome: Outcome) -> set[str]:
 @pytest.mark.parametrize("name", BUGS)
 def test_the_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug = BUGS[name]
+    monkeypatch.setattr(run, "_PATIENCE_US", 20_000_000)  # most leave something waiting
     bug.inject(monkeypatch)
     seen: set[str] = set()
     for seed in range(bug.first, bug.first + _SEEDS):

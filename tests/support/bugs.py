@@ -315,7 +315,9 @@ BUGS = {
     "does not hold": Bug(does_not_hold, PARTIAL, {"losses", "stuck", "tagged", "total-order"}),
     "forgets predecessors": Bug(forgets_predecessors, LATE_EVENTS, {"tagged"}),
     "tells newcomers only what is new": Bug(tells_newcomers_only_what_is_new, CHANGING, {"tagged"}),
-    "does not fill": Bug(does_not_fill, PARTIAL, {"losses", "stuck", "tagged", "total-order"}),
+    "does not fill": Bug(
+        does_not_fill, PARTIAL, {"losses", "stuck", "tagged", "total-order"}, first=11
+    ),
     "takes requests as they come": Bug(
         takes_requests_as_they_come, UNORDERED_LINKS, {"topic-fifo"}
     ),
@@ -330,17 +332,17 @@ BUGS = {
     "hands over nothing": Bug(hands_over_nothing, MEMBERS, {"losses", "stuck"}),
     "serves before the hand-over": Bug(serves_before_the_hand_over, MEMBERS, {"losses", "stuck"}),
     "tells before a majority knows": Bug(
-        tells_before_a_majority_knows, EVERYTHING, {"numbers", "stuck", "total-order"}
+        tells_before_a_majority_knows, EVERYTHING, {"numbers", "stuck", "total-order"}, first=20
     ),
     "chooses views alone": Bug(chooses_views_alone, CUT_OFF, {"views", "numbers", "stuck"}),
-    "cuts long queues short": Bug(cuts_long_queues_short, CRASHES, {"copies"}),
+    "cuts long queues short": Bug(cuts_long_queues_short, CRASHES, {"copies"}, first=55),
     "forgets the disk": Bug(forgets_the_disk, DISK, {"losses", "stuck", "numbers", "tagged"}),
     "a new epoch forgets the old": Bug(
         new_epoch_forgets_the_old, SWAPS, {"losses", "stuck", "tagged", "total-order"}
     ),
     "drops stamps of the old order": Bug(drops_stamps_of_the_old_order, SWAPS, {"stuck"}),
     "switches before announcing": Bug(
-        switches_before_announcing, CHANGING, {"losses", "stuck", "tagged", "total-order"}, first=90
+        switches_before_announcing, CHANGING, {"losses", "stuck", "tagged", "total-order"}, first=93
     ),
     "does not catch up": Bug(
         does_not_catch_up, CHANGING, {"total-order", "tagged", "losses"}, first=60
