@@ -70,8 +70,7 @@ def test_asking_who_may_have_it_takes_fewer_questions_and_rounds(coding: bool) -
     found = {}
     for partners in ("random", "likely"):
         runs = [
-            recovery(s, partners=partners, gossip="none", coding=coding, remind=0)
-            for s in range(20)
+            recovery(s, partners=partners, gossip="none", coding=coding, remind=0) for s in range(8)
         ]
         found[partners] = [sum(column) / len(runs) for column in zip(*runs, strict=True)]
     (wants, waited, most), (fewer, shorter, not_more) = found["random"], found["likely"]
