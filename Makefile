@@ -20,8 +20,7 @@ $(READY): constraints.txt pyproject.toml
 	@echo "installing the locked dependencies into $(VENV) (a minute or two) ..."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@echo "compiling the simulator's loops for this machine (half a minute) ..."
-	$(BIN)/python -m unisono.experiments.warm
+	$(BIN)/unisono warm
 	@touch $(READY)
 
 demo: setup ## run the main job: bare bus against total order, simulated, audited by Spark

@@ -61,19 +61,12 @@ def _turn(item: pytest.Item) -> int:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session for small data: one partition, and plans that are not made anew as they run."""
-    from pyspark import SparkContext
-
-    from unisono.pipeline.session import spark_session
+    from unisono.pipeline.session import end_session, spark_session
 
     session = spark_session("unisono tests", shuffle_partitions=1)
     session.conf.set("spark.sql.adaptive.enabled", "false")
     yield session
-    session.stop()
-    gateway = SparkContext._gateway
-    if gateway is not None:  # else its Java would outlive the tests for a moment
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait()
+    end_session(session)
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ COMMANDS = {
     "pub": "publish events",
     "sub": "print what is notified",
     "top": "the live bus: members, topic order, rates, who manages what",
+    "warm": "prepare this machine: compile loops, make Spark start faster",
     "doctor": "what this machine has and lacks",
 }
 

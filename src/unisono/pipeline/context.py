@@ -23,6 +23,7 @@ from unisono.pipeline import plan as p
 from unisono.pipeline.census import Census
 from unisono.pipeline.kernel import Longs
 from unisono.pipeline.locate import USED
+from unisono.pipeline.lookup import lookup
 from unisono.pipeline.read import Trace
 
 if TYPE_CHECKING:
@@ -62,18 +63,18 @@ def write_context(
     )
     first = {row.subscriber: row.position for row in young}
     border = np.array([first.get(name, end[at]) for at, name in enumerate(census.subscribers)])
-    borders = deliveries.sparkSession.createDataFrame(
+    borders = lookup(
+        deliveries.sparkSession,
         [(name, int(border[at])) for at, name in enumerate(census.subscribers)],
-        "subscriber string, border bigint",
+        subscriber="string",
+        border="int64",
     )
-    tails = F.broadcast(_tails(blocks, census, border))
+    tails = _tails(blocks, census, border)
     ids = (
         publications.where(F.col("published_us") >= watermark_us)
         .select("event_id")
         .unionAll(
-            deliveries.join(F.broadcast(borders), "subscriber")
-            .where("position >= border")
-            .select("event_id")
+            deliveries.join(borders, "subscriber").where("position >= border").select("event_id")
         )
         .unionAll(deliveries.join(tails, ["subscriber", "position"]).select("event_id"))
         .distinct()
@@ -115,7 +116,9 @@ def _tails(blocks: DataFrame, census: Census, border: Longs) -> DataFrame:
         .agg({"position": "max"})
         .collect()
     )
-    return blocks.sparkSession.createDataFrame(
+    return lookup(
+        blocks.sparkSession,
         [(census.subscribers[link // sources], position) for link, position in found],
-        "subscriber string, position bigint",
+        subscriber="string",
+        position="int64",
     )

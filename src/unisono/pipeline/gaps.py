@@ -19,6 +19,7 @@ from unisono.compiled import mix
 from unisono.pipeline import plan as p
 from unisono.pipeline.census import Census
 from unisono.pipeline.kernel import Ints, Longs, compiled, longs
+from unisono.pipeline.lookup import lookup
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -168,9 +169,8 @@ def _add_up(blocks: DataFrame, census: Census) -> Any:
                 records = np.frombuffer(payload, PAIR)
                 yield pa.RecordBatch.from_pydict({name: records[name] for name in PAIR.names or ()})
 
-    published = blocks.sparkSession.createDataFrame(
-        [(at, row[0]) for at, row in enumerate(census.published)], "source bigint, published bigint"
-    )
+    counts = [(at, row[0]) for at, row in enumerate(census.published)]
+    published = lookup(blocks.sparkSession, counts, source="int64", published="int64")
     return (
         blocks.where(f"kind = {p.BY_PAIR}")
         .select("payload")
@@ -180,7 +180,7 @@ def _add_up(blocks: DataFrame, census: Census) -> Any:
             F.sum("events").alias("events"), F.min("low").alias("low"), F.max("high").alias("high")
         )
         .withColumn("source", F.col("pair") % len(census.sources))
-        .join(F.broadcast(published), "source")
+        .join(published, "source")
         .where("events < published")
         .select(*(PAIR.names or ()))
         .limit(PAIRS_MAX + 1)
@@ -194,12 +194,12 @@ def _between(
     """How many events each source published with numbers from low to high."""
     from pyspark.sql import functions as F
 
-    numbers = publications.sparkSession.createDataFrame(
-        [(at, *pair) for at, pair in enumerate(census.sources)],
-        "source int, publisher string, topic string",
+    sources = [(at, *pair) for at, pair in enumerate(census.sources)]
+    numbers = lookup(
+        publications.sparkSession, sources, source="int32", publisher="string", topic="string"
     )
     rows = (
-        publications.join(F.broadcast(numbers), ["publisher", "topic"])
+        publications.join(numbers, ["publisher", "topic"])
         .select("source", "publisher_seq")
         .mapInArrow(_counter(source, low, high), "at int, events bigint")
         .groupBy("at")

@@ -121,13 +121,30 @@ def _major(version: str) -> int:
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
-def launch_home(java: Java, env: Mapping[str, str] | None = None) -> Path:
-    """The JAVA_HOME to start Spark with: a home in the cache folder that wraps `java`."""
+def _cached(java: Java, env: Mapping[str, str] | None) -> Path:
+    """The folder of our own for this Java."""
     env = os.environ if env is None else env
     cache = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "unisono" / f"java-{java.version}-{_mark(str(java.home / 'bin' / 'java'))}"
+
+
+def _mark(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def class_archive(java: Java, env: Mapping[str, str] | None = None) -> Path:
+    """Where the classes of the installed Spark are kept as this Java loads them fastest, if
+    `unisono warm` has been here."""
+    import pyspark
+
+    spark = f"{Path(pyspark.__file__).parent}\0{pyspark.__version__}"
+    return _cached(java, env) / f"spark-{_mark(spark)}.jsa"
+
+
+def launch_home(java: Java, env: Mapping[str, str] | None = None) -> Path:
+    """The JAVA_HOME to start Spark with: a home in the cache folder that wraps `java`."""
     program = str(java.home / "bin" / "java")
-    mark = hashlib.blake2b(program.encode(), digest_size=4).hexdigest()
-    home = cache / "unisono" / f"java-{java.version}-{mark}"
+    home = _cached(java, env)
     wrapper = home / "bin" / "java"
     dropped = " | ".join(f'"{argument}"' for argument in _DROPPED)
     quoted = program.replace("'", "'\\''")

@@ -22,6 +22,7 @@ import numpy as np
 
 from unisono.pipeline import plan as p
 from unisono.pipeline.kernel import Ints, Longs
+from unisono.pipeline.lookup import lookup
 from unisono.pipeline.order_kernel import THOROUGH, compare_pairs, peel
 
 if TYPE_CHECKING:
@@ -104,10 +105,10 @@ def disagreements(blocks: DataFrame, cell_groups: list[tuple[int, int]]) -> list
     from pyspark.sql import functions as F
 
     groups = 1 + max(group for _, group in cell_groups)
-    lookup = blocks.sparkSession.createDataFrame(cell_groups, "key int, group int")
+    group_of = lookup(blocks.sparkSession, cell_groups, key="int32", group="int32")
     found = (
         blocks.where(f"kind = {p.BY_CELL}")
-        .join(F.broadcast(lookup), "key")
+        .join(group_of, "key")
         .repartitionById(groups, F.col("group"))
         .select(F.lit(0).alias("key"), "payload")
         .mapInArrow(_work, "summary binary")

@@ -21,6 +21,7 @@ from unisono.pipeline import event_kernel as k
 from unisono.pipeline import plan as p
 from unisono.pipeline.census import Census
 from unisono.pipeline.kernel import Bools, Ints, Longs, ints, longs
+from unisono.pipeline.lookup import lookup
 from unisono.pipeline.window import Window
 from unisono.trace.schema import DUPLICATE, IN_ORDER, STATUSES
 
@@ -78,25 +79,21 @@ def tagged(publications: DataFrame, deliveries: DataFrame, census: Census) -> Da
     from pyspark.sql import functions as F
 
     session = publications.sparkSession
-    sources = session.createDataFrame(
-        [(-1 - at, *pair) for at, pair in enumerate(census.sources)],
-        "tag int, publisher string, topic string",
-    )
-    subscribers = session.createDataFrame(
-        [(at * 8, name) for at, name in enumerate(census.subscribers)],
-        "base int, subscriber string",
-    )
+    sources = [(-1 - at, *pair) for at, pair in enumerate(census.sources)]
+    tags = lookup(session, sources, tag="int32", publisher="string", topic="string")
+    subscribers = [(at * 8, name) for at, name in enumerate(census.subscribers)]
+    bases = lookup(session, subscribers, base="int32", subscriber="string")
     status = F.coalesce(F.col("status"), F.lit(IN_ORDER))
     status_number = F.lit(0)
     for at, name in enumerate(STATUSES):
         status_number = F.when(status == name, at).otherwise(status_number)
-    published = publications.join(F.broadcast(sources), ["publisher", "topic"]).select(
+    published = publications.join(tags, ["publisher", "topic"]).select(
         "event_id",
         "tag",
         F.col("publisher_seq").alias("number"),
         F.col("published_us").alias("at_us"),
     )
-    delivered = deliveries.join(F.broadcast(subscribers), ["subscriber"]).select(
+    delivered = deliveries.join(bases, ["subscriber"]).select(
         "event_id",
         (F.col("base") + status_number).alias("tag"),
         F.col("position").alias("number"),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unisono.errors import EnvironmentLacks
-from unisono.pipeline.java import Java, find_java, launch_home
+from unisono.pipeline.java import Java, class_archive, find_java, launch_home
 from unisono.pipeline.shipping import package_zip
 
 if TYPE_CHECKING:
@@ -86,6 +86,19 @@ def spark_session(
             ) from error
 
 
+def end_session(spark: SparkSession) -> None:
+    """Stop it, and wait until its Java has ended."""
+    from pyspark import SparkContext
+
+    spark.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None
+
+
 def _executors_python(local: bool) -> str:
     """On a cluster, the user's to say."""
     given = None if local else os.environ.get("PYSPARK_PYTHON")
@@ -95,12 +108,16 @@ def _executors_python(local: bool) -> str:
 @contextmanager
 def _launch_environment(java: Java, local: bool, quick: bool) -> Iterator[None]:
     """Set what the Java process reads while it is started, and put everything back after."""
+    given = os.environ.get("SPARK_SUBMIT_OPTS")
     options = [
         "-XX:+UseSerialGC",
         *(["-XX:TieredStopAtLevel=1"] if quick else []),
         f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
     ]
-    given = os.environ.get("SPARK_SUBMIT_OPTS")
+    archive = class_archive(java)
+    if archive.exists() and "-XX:ArchiveClassesAtExit" not in (given or ""):
+        # Java ignores an archive that is not of these very files; no need to say so.
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     wanted = {
         "JAVA_HOME": str(launch_home(java)),
         "SPARK_SUBMIT_OPTS": " ".join([*options, given] if given else options),
