@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import runpy
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from support.servers import NatsServer
+from support.streams import end_collector
 
 from unisono.pipeline.audit import audit
 from unisono.pipeline.read import open_trace
@@ -34,6 +38,23 @@ def run(arguments: list[str], folder: Path) -> str:
     return done.stdout
 
 
+def run_here(spark: SparkSession, script: Path, *arguments: str) -> str:
+    """In this process, with the session of all tests, which outlives the script and is afterwards
+    as it was. Paths are absolute: its Java is in another folder."""
+    before = spark.conf.getAll
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
+        patch.setattr(SparkSession, "stop", lambda session: None)
+        patch.setattr(sys, "argv", [str(script), *arguments])
+        runpy.run_path(str(script), run_name="__main__")
+    for name, value in spark.conf.getAll.items():
+        if name not in before:
+            spark.conf.unset(name)
+        elif value != before[name]:
+            spark.conf.set(name, before[name])
+    return said.getvalue()
+
+
 @pytest.fixture(params=["memory", "nats"])
 def url(request: pytest.FixtureRequest) -> str:
     if request.param == "memory":
@@ -54,14 +75,19 @@ def test_an_audited_run_is_valid(url: str, tmp_path: Path, spark: SparkSession) 
     assert report.checks["losses"].violations == 0
 
 
-def test_alerts_come_back(nats_server: NatsServer, tmp_path: Path) -> None:
-    said = run([str(ROOT / "examples" / "spark" / "alerts.py"), nats_server.url, "it"], tmp_path)
+def test_alerts_come_back(nats_server: NatsServer, tmp_path: Path, spark: SparkSession) -> None:
+    script = ROOT / "examples" / "spark" / "alerts.py"
+    try:
+        said = run_here(spark, script, nats_server.url, str(tmp_path))
+    finally:
+        end_collector(tmp_path / "journal")  # it would linger
     assert said.count("prices.MSFT is at 109") == 10
 
 
-def test_latencies_of_a_trace(tmp_path: Path) -> None:
+def test_latencies_of_a_trace(tmp_path: Path, spark: SparkSession) -> None:
     run([str(ROOT / "examples" / "audited.py"), "memory://", "traced"], tmp_path)
-    said = run([str(ROOT / "examples" / "spark" / "latencies.py"), "traced"], tmp_path)
+    script = ROOT / "examples" / "spark" / "latencies.py"
+    said = run_here(spark, script, str(tmp_path / "traced"))
     assert "longest_ms" in said
     assert (said.count("|67 "), said.count("|66 ")) == (3, 2)  # of 200 events on three topics
 
@@ -107,6 +133,7 @@ def snippets() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "code"), snippets(), ids=[name for name, _ in snippets()])
 def test_python_in_the_documents_runs(name: str, code: str, tmp_path: Path) -> None:
+    """As processes: one of them uses Spark, with a Java of its own."""
     script = tmp_path / f"{name}.py"
     script.write_text(code)
     run([str(script)], tmp_path)
