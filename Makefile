@@ -33,7 +33,7 @@ fuzz: setup ## random seeds for properties, the simulator and parsers, for MINUT
 	$(BIN)/python tests/fuzz.py --minutes $(MINUTES)
 
 test-slow: setup ## what takes long: 20,000 seeds of every scenario of total order, big traces (two hours)
-	$(BIN)/python -m pytest -m slow
+	UNISONO_PROFILE=long $(BIN)/python -m pytest -m "slow or seeded or hypothesis"
 	$(BIN)/unisono sim scenarios/total-order/*.toml --seeds 0:20000
 
 cluster-test: setup ## audits, sweeps and streams on a Spark cluster of real processes, with workers killed

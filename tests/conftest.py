@@ -1,7 +1,7 @@
 """Fixtures of the whole suite, and its rules: the same every time, nothing left behind.
 
-Spark is imported only by what asks for the session. One session serves all: it takes seconds to
-start, so all tests that need it run in one worker.
+Spark is imported only by what asks for the session. It takes seconds to start and serves all tests
+of a worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 from support.servers import NatsServer
-from support.suite import Suite
+from support.suite import Suite, part_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +27,7 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow],  # judges the machine, not the code
 )
+settings.register_profile("long", settings.get_profile("suite"))
 settings.register_profile("fuzz", settings.get_profile("suite"), derandomize=False)
 settings.load_profile(os.environ.get("UNISONO_PROFILE", "suite"))
 
@@ -36,26 +37,24 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Suite(), "unisono-suite")
 
 
-@pytest.hookimpl(tryfirst=True)  # before workers tell of their tests
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first: all of Spark in one worker, then other processes.
+# A session gets faster with what it has done before, so the tests that need one share few: by part,
+# and the other parts the last one, which has time for them.
+_SESSIONS = {"pipeline": "spark-1", "parity": "spark-2", "spark": "spark-2", "cases": "spark-2",
+             "test_examples.py": "spark-2"}  # fmt: skip
+_LAST = "spark-3"
 
-    With UNISONO_SHUFFLE, a seed, the order is random.
-    """
+
+@pytest.hookimpl(tryfirst=True)  # before marks are asked for
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what needs Spark. With UNISONO_SHUFFLE, a seed, the order is random."""
     for item in items:
         if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker("spark")
+            part = part_of(item.nodeid).removeprefix("tests/")
+            item.add_marker(pytest.mark.xdist_group(_SESSIONS.get(part, _LAST)))
     seed = os.environ.get("UNISONO_SHUFFLE")
     if seed:
         Random(seed).shuffle(items)
-    else:
-        items.sort(key=_turn)
-
-
-def _turn(item: pytest.Item) -> int:
-    if item.get_closest_marker("xdist_group"):
-        return 0
-    return 1 if "processes" in item.path.parts else 2
 
 
 @pytest.fixture(scope="session")

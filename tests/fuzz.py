@@ -37,7 +37,7 @@ from unisono.sim.scenario import load_scenario
 
 ROOT = Path(__file__).parents[1]
 TOO_LONG = {"reliable/soak"}  # minutes a seed
-CHOSEN = "(hypothesis or seeded) and not slow and not xdist_group"  # the group is that of Spark
+CHOSEN = "(hypothesis or seeded) and not slow and not spark"
 CORES = len(os.sched_getaffinity(0))
 SEEDS = 1 << 31
 TAIL = 0.25  # share of the time that only scenarios have

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.seeds import seed_range
+from support.seeds import seed_range, some
 from support.servers import NatsServer
 
 from unisono.cases.active_database.simulate import Case, CaseRun, run_case
@@ -23,7 +23,7 @@ EVERYONE = 9  # a fan-out that misses nobody
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", seed_range(3))
+@pytest.mark.parametrize("seed", seed_range(some(4)))
 @pytest.mark.parametrize(
     "case",
     [
@@ -41,7 +41,7 @@ def test_in_order_and_with_room_nothing_is_rolled_back(case: Case, seed: int) ->
     assert result["equal"] == 1
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(some(4)))
 @pytest.mark.parametrize(
     "case",
     [

@@ -61,7 +61,7 @@ def test_without_a_price_nothing_is_bought() -> None:
 def test_the_query_decides_as_the_machine_does(spark: SparkSession, tmp_path: Path) -> None:
     """Over micro-batches: what is between them is in the state."""
     spark.dataSource.register(UnisonoSource)
-    market, wanted = ticks(1, 40.0, 2.0), orders(1, 5)
+    market, wanted = ticks(1, 30.0, 2.0), orders(1, 3)
     with Journal(tmp_path / "journal") as journal:
         for at, tick in enumerate(market):
             body = msgspec.json.encode(tick)
@@ -92,12 +92,12 @@ def test_the_query_decides_as_the_machine_does(spark: SparkSession, tmp_path: Pa
 
 
 def test_two_firms_decide_alike_with_order_only(spark: SparkSession, tmp_path: Path) -> None:
-    session = Session(seconds=80.0, orders=20, link=Link(delay_ms=10.0))
+    session = Session(seconds=40.0, orders=8, link=Link(delay_ms=10.0))
     found = run(spark, tmp_path, session)
     assert found["ordered"]["identical_decisions"] == 1.0
     assert found["bare"]["identical_decisions"] < 1.0
     assert found["ordered"]["heard"] == dict.fromkeys("AB", found["ordered"]["published"])
-    assert min(found["ordered"]["decisions"].values()) > 20
+    assert min(found["ordered"]["decisions"].values()) > 10
 
 
 def test_a_link_is_checked() -> None:

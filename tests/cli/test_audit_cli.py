@@ -162,8 +162,12 @@ def test_without_spark_the_command_says_how_to_get_it(
 
 
 def test_bench_audit_tells_ratios_and_growth(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("unisono.bench.audit.WARM_UP_ROWS", 1000)
     before = spark.conf.get("spark.sql.shuffle.partitions")
     code = main(["bench", "audit", "--rows", "2000,4000", "--runs", "1", "--json", "--folder", str(tmp_path)])  # fmt: skip # noqa: E501
     spark.conf.set("spark.sql.shuffle.partitions", str(before))

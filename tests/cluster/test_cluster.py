@@ -61,6 +61,7 @@ def swap(trace: Path) -> None:
     pq.write_table(pa.Table.from_pylist(table, schema), path)
 
 
+@pytest.mark.slow
 def test_an_audit_on_two_workers(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     write_trace(spark, trace, 20_000)

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.seeds import seed_range
+from support.seeds import seed_range, some
 
 from unisono.core.limits import MeshLimits
 from unisono.ens.scribe.lanes import CREDIT, HEAD, SPAN, In, Malformed, Out
@@ -140,7 +140,7 @@ def check_schedule(
         assert not link.broken and link.passed(link.mark())
 
 
-@settings(max_examples=400)
+@settings(max_examples=some(400))
 @given(schedules, sizes, sizes)
 def test_every_message_comes_once_and_in_the_order_of_its_lane(
     options: dict[str, float], one: list[tuple[int, int]], two: list[tuple[int, int]]
@@ -361,7 +361,7 @@ def test_an_end_that_breaks_the_rules_breaks_the_link(packet: bytes) -> None:
     assert link.broken and link.dropped == 1
 
 
-@settings(max_examples=1000)
+@settings(max_examples=some(1000))
 @given(st.lists(st.binary(max_size=100), max_size=5))
 def test_no_packet_does_anything_but_break_the_link(packets: list[bytes]) -> None:
     link = Link(PACKET)

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from support.seeds import seed_range
+from support.seeds import seed_range, some
 
 from unisono.core.events import Delivery, Status
 from unisono.core.node import Node
@@ -119,7 +119,7 @@ def by_columns(plan: brokers.Plan, options: Fifo, seed: int) -> Seen:
 @pytest.mark.seeded
 def test_nodes_and_columns_agree() -> None:
     found: Counter[Status] = Counter()
-    for seed in seed_range(150):
+    for seed in seed_range(some(400)):
         plan, options = drawn(seed)
         nodes, columns = by_nodes(plan, options, seed), by_columns(plan, options, seed)
         assert nodes == columns, f"seed {seed}: {options}"

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 from support.overlay import clusters_wrong, sites
-from support.seeds import seed_range
+from support.seeds import seed_range, some
 
 from unisono.compiled import Bools, Ints
 from unisono.ens.scribe import pastry
@@ -240,7 +240,7 @@ def by_columns(
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", seed_range(6))
+@pytest.mark.parametrize("seed", seed_range(some(12)))
 def test_trees_are_those_of_living_nodes(seed: int) -> None:
     living = Living(seed, 10 + 6 * seed, 1 + seed % 2, LEAVES[seed % 3])
     for topic in ("a", "b", "c", "d"):
@@ -269,7 +269,7 @@ def unfolded(tree: mesh.Tree, count: int) -> Ints:
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", [*seed_range(10), 17, 26])
+@pytest.mark.parametrize("seed", [*seed_range(some(16)), 17, 26])
 def test_times_of_arrival_are_those_of_living_nodes(seed: int) -> None:
     """Of events from anywhere, in clusters of several processes, over one to three trees."""
     living = Living(seed, 12 + 2 * seed, 1 + seed % 3, 1 + seed % 2, 1 + seed % 5)
@@ -308,7 +308,7 @@ def test_where_nobody_subscribes_coordinators_tell_each_other_nothing() -> None:
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", seed_range(6))
+@pytest.mark.parametrize("seed", seed_range(some(12)))
 def test_the_dead_cut_off_the_same_processes(seed: int) -> None:
     """A sixth of the coordinators, right after they have died."""
     living = Living(seed, 30, 1 + seed % 3, 1 + seed % 2, 3)

@@ -26,7 +26,7 @@ from unisono.pipeline.report import Report
 Judge = Callable[..., Report]
 
 EVENTS = 400
-LIMIT = 50
+LIMIT = 150
 
 
 def skewed(seed: int = 1) -> Random_:
@@ -110,12 +110,13 @@ def test_figures_by_topic_and_by_link(judge: Judge, monkeypatch: pytest.MonkeyPa
     assert list(report.to_json())[-3:] == ["topics", "links", "omitted"]
 
     # One hot topic, subscriber and publisher, cut absurdly small: the same in every figure.
-    cuts = {"ROWS_PER_CHUNK": LIMIT, "ROWS_PER_CELL": 20, "ROWS_PER_PARTITION": LIMIT}
-    for name, rows in cuts.items():
-        monkeypatch.setattr(plan, name, rows)
-    monkeypatch.setattr(order, "CELLS_PER_GROUP", 3)
-    monkeypatch.setattr(cycles, "ROWS_AT_ONCE", 30)
-    assert audited(judge, trace).to_json() == report.to_json()
+    cuts = {"ROWS_PER_CHUNK": LIMIT, "ROWS_PER_CELL": 40, "ROWS_PER_PARTITION": LIMIT}
+    with monkeypatch.context() as patch:
+        for name, rows in cuts.items():
+            patch.setattr(plan, name, rows)
+        patch.setattr(order, "CELLS_PER_GROUP", 3)
+        patch.setattr(cycles, "ROWS_AT_ONCE", 30)
+        assert audited(judge, trace).to_json() == report.to_json()
     for name in ("total-order", "causal-order", "gaps", "stalls", "losses", "duplicates"):
         assert report.checks[name].violations, name  # nothing was compared in vain
     monkeypatch.setattr(breakdown, "TOLD_MAX", 2)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.audits import Random_, overtaken, pasts, tabulate
+from support.seeds import some
 
 from unisono.pipeline import causes, plan, resolve
 from unisono.pipeline.report import Report, sentence
@@ -70,7 +71,7 @@ def run(trace: Random_, width: int) -> causes.CauseSummary:
     return causes.merge_causes(found)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=some(2000), deadline=None)
 @given(EVENTS, HEARD, st.integers(1, 4))
 def test_the_clocks_find_what_the_closure_finds(
     events: list[tuple[str, int, int]], heard: list[tuple[str, int, int, str]], width: int

@@ -83,19 +83,24 @@ def test_a_cycle_of_three_subscribers_is_no_disagreement_of_two(judge: Judge) ->
 
 
 @pytest.mark.parametrize(
-    ("status", "violations"),
-    [("in_order", 1), ("late", 1), (None, 1), ("out_of_order", 0), ("gap_skipped", 0)],
+    ("statuses", "violations", "tagged"),
+    [(("in_order", "late", None), 3, 0), (("out_of_order", "gap_skipped"), 0, 1 / 16)],
 )
 def test_order_is_judged_over_deliveries_that_claim_order(
-    judge: Judge, status: str | None, violations: int
+    judge: Judge, statuses: tuple[str | None, ...], violations: int, tagged: float
 ) -> None:
-    rows = [
-        (*row, status if row[:2] == ("bob", 3) else "in_order")
-        for row in swapped(GOOD, "bob", 2, 3)
-    ]
-    report = judge(PUBLISHED, rows)
+    """For each status two subscribers and events of their own."""
+    published, rows = [], []
+    for at, status in enumerate(statuses):
+        published += [(f"{event}-{at}", *rest) for event, *rest in PUBLISHED]
+        rows += [
+            (f"{who}-{at}", position, f"{event}-{at}", at_us,
+             status if (who, position) == ("bob", 3) else "in_order")
+            for who, position, event, at_us in swapped(GOOD, "bob", 2, 3)
+        ]  # fmt: skip
+    report = judge(published, rows)
     assert report.checks["total-order"].violations == violations
-    assert report.tagged == (1 / 8 if status == "out_of_order" else 0)
+    assert report.tagged == tagged
 
 
 def test_of_an_event_delivered_twice_the_first_is_judged(judge: Judge) -> None:

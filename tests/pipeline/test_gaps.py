@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.seeds import some
 
 from unisono.errors import BadInput
 from unisono.pipeline import gaps, plan
@@ -112,7 +113,7 @@ def test_without_a_time_nothing_is_a_stall(judge: Judge) -> None:
 LATENCIES = st.sampled_from((MARKED, NO_LATENCY, 0, 5, 11, 50))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=some(500), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 30), LATENCIES), max_size=30),
     st.lists(st.integers(0, 30), max_size=4),

@@ -101,9 +101,9 @@ def parts_of(rows: list[tuple[int, str, Row]], cuts: list[int]) -> Iterator[Tabl
 
 
 def test_piece_by_piece_is_the_whole(growing: Growing, spark: SparkSession) -> None:
-    """Forty independent groups in one trace, cut anywhere: every count is that of the whole."""
+    """A dozen independent groups in one trace, cut anywhere: every count is that of the whole."""
     rng = Random(1)
-    rows = sorted(row for at in range(40) for row in random_group(rng, f"g{at:02d}"))
+    rows = sorted(row for at in range(12) for row in random_group(rng, f"g{at:02d}"))
     groups = {(row[2][1], row[2][2]) for row in rows if row[1] == "publications"}
     subscriptions = [
         (publisher[:-1] + who, topic, 0, None)
@@ -111,12 +111,12 @@ def test_piece_by_piece_is_the_whole(growing: Growing, spark: SparkSession) -> N
         for who in "abc"
     ]
     found: list[Grown] = []
-    cuts = sorted(rng.sample(range(100 * MS, 1200 * MS), 3))
+    cuts = sorted(rng.sample(range(100 * MS, 1200 * MS), 2))
     growing.add(subscriptions=subscriptions)
     for at, tables in enumerate(parts_of(rows, cuts)):
         growing.add(**tables)
         found.append(growing.audit(250, final=at == len(cuts), deadline_us=29 * MS))
-    assert [grown.whole is None for grown in found] == [False, True, True, True]
+    assert [grown.whole is None for grown in found] == [False, True, True]
     whole = audit(spark, open_trace(spark, growing.path), deadline_us=29 * MS)
     assert found[-1].rows["total"]["deliveries"] == whole.rows["deliveries"]
     for name, check in whole.checks.items():
@@ -129,7 +129,7 @@ def test_piece_by_piece_is_the_whole(growing: Growing, spark: SparkSession) -> N
             assert 0 < (found[-1].checks[name].violations or 0) <= check.violations
         elif name != "global-order":
             assert found[-1].checks[name].violations == check.violations, name
-    assert sum(len(set(broken(grown)) & {"fifo", "losses"}) for grown in found) > 4
+    assert sum(len(set(broken(grown)) & {"fifo", "losses"}) for grown in found) > 3
     assert found[-1].rows["carried"]["deliveries"] < whole.rows["deliveries"] / 2
 
 

@@ -1,7 +1,7 @@
 """One anomaly among many rows of a foreign trace: found, with its witness, and nothing else is.
 
 The trace is that of the benchmark (`bench/traces.py`) as another system would log it: parts without
-a status. 50,000 deliveries, and ten million with `make test-slow`.
+a status. 20,000 deliveries, and ten million with `make test-slow`.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def clean(trace: Foreign) -> Found:
 
 
 def sizes() -> Iterator[Any]:
-    yield 50_000
+    yield 20_000
     yield pytest.param(10_000_000, marks=pytest.mark.slow)
 
 

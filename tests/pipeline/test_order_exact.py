@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.audits import Random_, missing, of_kind, overtaken, tabulate
 from support.global_order import reference
-from support.seeds import seed_range
+from support.seeds import seed_range, some
 
 from unisono.pipeline import cycles, gaps, order, plan, replay, resolve
 from unisono.pipeline.census import Census
@@ -142,7 +142,7 @@ def oracle(trace: Random_, deadline_us: int, settle_us: int) -> dict[str, int]:
     }
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=some(1500), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 7), unique=True, max_size=8), min_size=1, max_size=6),
     st.sampled_from((0, THOROUGH)),
@@ -172,7 +172,7 @@ def test_comparison_finds_exactly_the_pairs_that_disagree(
         assert found.witness.second[0] > found.witness.second[1]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=some(500), deadline=None)
 @given(st.dictionaries(st.integers(0, 40), st.integers(0, 40)), st.integers(1, 6))
 def test_a_cell_and_all_it_reaches_share_a_group(reach: dict[int, int], size: int) -> None:
     reach = {cell: max(cell, far) for cell, far in reach.items()}
@@ -268,7 +268,7 @@ def small_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_cuts")
 def test_the_passes_count_what_the_oracle_counts() -> None:
     seen: dict[str, int] = {}
-    for seed in seed_range(1500):
+    for seed in seed_range(some(2400)):
         trace = random_trace(seed)
         if not trace.deliveries:
             continue
@@ -276,13 +276,13 @@ def test_the_passes_count_what_the_oracle_counts() -> None:
         assert passes(trace, 10, 9) == wanted, f"seed {seed}"
         for name, count in wanted.items():
             seen[name] = seen.get(name, 0) + (count > 0)
-    assert all(count > 50 for count in seen.values()), seen  # nothing was tested in vain
+    assert all(count > 20 for count in seen.values()), seen  # nothing was tested in vain
 
 
 @pytest.mark.seeded
 @pytest.mark.usefixtures("small_cuts")
 def test_consecutive_windows_count_everything_once() -> None:
-    for seed in seed_range(300):
+    for seed in seed_range(some(600)):
         trace = random_trace(seed)
         if not trace.deliveries:
             continue
@@ -297,11 +297,14 @@ def test_consecutive_windows_count_everything_once() -> None:
 
 
 @pytest.mark.usefixtures("small_cuts")
-@pytest.mark.parametrize("first", [10_000, 20_000, 30_000])
+@pytest.mark.parametrize(
+    "first", [20_000, 30_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (10_000, 40_000))]
+)
 def test_the_audit_on_spark_counts_what_the_oracle_counts(
     judge: Callable[..., Report], first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gaps, "COLLECTED_MAX", first % 20_000)  # 0: Spark adds them up
+    monkeypatch.setattr(plan, "ROWS_PER_PARTITION", 120)  # each is a process' work
     traces = [random_trace(seed, f"{seed}-") for seed in range(first, first + 25)]
     wanted: dict[str, int] = {}
     for trace in traces:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from support.seeds import seed_range
+from support.seeds import seed_range, some
 
 from unisono.core.effects import CancelTimer, Done, Effect, Fail, Send, SetTimer
 from unisono.core.events import EVERYONE, Control
@@ -60,7 +60,7 @@ def views_of(recorder: MemoryRecorder) -> dict[str, list[str]]:
 @pytest.mark.seeded
 @pytest.mark.parametrize("clients", [0, 3])
 def test_a_crowd_forms_one_bus(clients: int) -> None:
-    for seed in seed_range(20):
+    for seed in seed_range(some(40)):
         world, recorder, _ = crowd(seed, clients)
         world.run(100 * SECOND)
         assert not world.pending and not world.errors, seed
@@ -76,7 +76,7 @@ def test_a_crowd_forms_one_bus(clients: int) -> None:
 
 @pytest.mark.seeded
 def test_whoever_leaves_and_in_whatever_order_the_rest_goes_on() -> None:
-    for seed in seed_range(20):
+    for seed in seed_range(some(40)):
         world, _, rng = crowd(seed)
         world.run(100 * SECOND)
         leaving = rng.sample(NAMES, rng.randint(1, 6))
@@ -95,7 +95,7 @@ def test_whoever_leaves_and_in_whatever_order_the_rest_goes_on() -> None:
 
 @pytest.mark.seeded
 def test_all_may_leave_at_once() -> None:
-    for seed in seed_range(20):
+    for seed in seed_range(some(40)):
         world, _, rng = crowd(seed)
         world.run(100 * SECOND)
         for name in NAMES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from support.seeds import seed_range
+from support.seeds import seed_range, some
 
 from unisono.ens.scribe.options import SECOND, Recover, Shape
 from unisono.sim.outages import PAPER, Rhythm
@@ -46,7 +46,7 @@ def test_a_run_is_a_function_of_its_plan() -> None:
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", seed_range(3))
+@pytest.mark.parametrize("seed", seed_range(some(8)))
 def test_with_two_upstreams_everything_comes(seed: int) -> None:
     result = run(plan(seed))
     assert not result.missed and result.success == 1 and result.incomplete == 0
@@ -60,7 +60,7 @@ def test_a_node_that_is_cut_off_and_becomes_the_root_asks_its_children() -> None
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", seed_range(3))
+@pytest.mark.parametrize("seed", seed_range(some(8)))
 def test_crashes_of_processes_are_not_noticed(seed: int) -> None:
     result = run(plan(seed, faults="processes"))
     assert not result.missed and result.due < 300 * 19

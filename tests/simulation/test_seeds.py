@@ -1,4 +1,4 @@
-"""Seeds over every scenario: a few dozen each, the same ones every time.
+"""Seeds over every scenario: a few each, the same ones every time.
 
 `make fuzz` draws others, `make test-slow` plays thousands.
 
@@ -37,18 +37,18 @@ def check(name: str, seeds: range, untagged: bool = True) -> None:
 # With exact stamps, an unbounded buffer and everything delivered nothing is tagged - also while
 # subscriptions, members and the order change, managers crash, and lost messages are repeated.
 EXACT = {
-    "two-topics": 25,
-    "partial-subscriptions": 25,
-    "changing-subscriptions": 25,
-    "members-come-and-go": 10,
-    "lossy-messages": 10,
-    "everything-at-once": 10,
-    "total-order/static": 40,
-    "total-order/changing": 30,
-    "total-order/swaps": 25,
-    "total-order/loss": 15,
-    "total-order/crashes": 15,
-    "total-order/disk": 15,
+    "two-topics": 10,
+    "partial-subscriptions": 10,
+    "changing-subscriptions": 10,
+    "members-come-and-go": 4,
+    "lossy-messages": 4,
+    "everything-at-once": 4,
+    "total-order/static": 15,
+    "total-order/changing": 12,
+    "total-order/swaps": 10,
+    "total-order/loss": 6,
+    "total-order/crashes": 6,
+    "total-order/disk": 6,
 }
 
 
@@ -65,10 +65,10 @@ def test_the_order_holds_over_thousands_of_seeds(name: str) -> None:
 
 def test_the_order_holds_with_everything_at_once() -> None:
     """Events are lost too here, so some are skipped or tagged; the rest must hold."""
-    check("total-order/everything", range(15), untagged=False)
+    check("total-order/everything", range(6), untagged=False)
 
 
-RELIABLE = {"lossy": 5, "ordered": 5, "adaptive": 5, "composed": 3, "churn": 1}
+RELIABLE = {"lossy": 2, "ordered": 2, "adaptive": 2, "composed": 1, "churn": 1}
 
 
 @pytest.mark.parametrize("name", RELIABLE)
@@ -79,19 +79,19 @@ def test_lost_packets_are_recovered(name: str) -> None:
 
 
 def test_filters_leave_out_what_does_not_match_and_nothing_else() -> None:
-    check("content-total", range(5))
-    check("content-fifo", range(5), untagged=False)
+    check("content-total", range(2))
+    check("content-fifo", range(2), untagged=False)
 
 
 @pytest.mark.parametrize("name", ["reordered", "everything"])
 def test_each_publishers_order_is_kept_or_tagged(name: str) -> None:
-    check(f"fifo/{name}", range(5), untagged=False)
+    check(f"fifo/{name}", range(2), untagged=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RELIABLE)
 def test_lost_packets_are_recovered_over_hundreds_of_seeds(name: str) -> None:
-    check(f"reliable/{name}", range(40 * RELIABLE[name]))
+    check(f"reliable/{name}", range(100 * RELIABLE[name]))
 
 
 @pytest.mark.slow

@@ -78,7 +78,8 @@ def folder(nats_server: NatsServer, tmp_path: Path) -> Iterator[Path]:
         end_collector(tmp_path / name)
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [2, 20])
 def test_killed_drivers_lose_and_repeat_nothing(
     spark: SparkSession, nats_server: NatsServer, folder: Path, rounds: int
 ) -> None:

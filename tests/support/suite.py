@@ -8,6 +8,7 @@ lies in the folder's place for other programs, makes the run fail.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import tempfile
@@ -19,6 +20,7 @@ import pytest
 
 _MARK = "UNISONO_TEST_RUN"
 _PATIENCE_S = 20.0
+_GROUP = re.compile(r"@spark-\d$")  # which pytest-xdist adds
 ROOT = Path(__file__).parents[2]
 
 
@@ -50,7 +52,7 @@ class Suite:
         }
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = report.nodeid.removesuffix("@spark")
+        name = _GROUP.sub("", report.nodeid)
         part = part_of(name)
         self._seconds[part] += report.duration
         self._tests[part].add(name)

@@ -70,6 +70,7 @@ def spark_session(
     if master.startswith("local"):
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
+        settings["spark.python.daemon.module"] = "unisono.pipeline.daemon"
     else:
         settings["spark.submit.pyFiles"] = str(package_zip())
     with _launch_environment(java, local=master.startswith("local"), quick=quick):

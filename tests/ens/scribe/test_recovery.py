@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from support.seeds import seed_range
+from support.seeds import seed_range, some
 
 from unisono.core.effects import Arrive, Done
 from unisono.ens.scribe.messages import (
@@ -94,7 +94,7 @@ def a_row(seed: int) -> Domains:
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", seed_range(6))
+@pytest.mark.parametrize("seed", seed_range(some(12)))
 def test_events_pass_from_neighbour_to_neighbour(seed: int) -> None:
     """Sites that take themselves for the root unite, however long the way."""
     mesh = a_row(seed)
@@ -127,7 +127,7 @@ def behind_a_cut(seed: int, domain: str, publisher_apart: bool = False) -> Domai
 
 @pytest.mark.parametrize("domain", ["d0", "d1"])  # the publisher's, and another
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", seed_range(4))
+@pytest.mark.parametrize("seed", seed_range(some(8)))
 def test_who_reaches_the_others_becomes_coordinator(seed: int, domain: str) -> None:
     """And what was published meanwhile comes."""
     mesh = behind_a_cut(seed, domain)
@@ -142,7 +142,7 @@ def test_who_reaches_the_others_becomes_coordinator(seed: int, domain: str) -> N
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", [*seed_range(4), 13, 14, 20, 21, 35])
+@pytest.mark.parametrize("seed", [*seed_range(some(8)), 13, 14, 20, 21, 35])
 def test_a_cluster_that_only_publishes_loses_nothing_either(seed: int) -> None:
     """Neither when its coordinators give up their places, nor when it is cut off for a while."""
     mesh = behind_a_cut(seed, "d0", publisher_apart=True)
@@ -452,7 +452,7 @@ def test_a_site_that_leaves_is_not_waited_for() -> None:
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", seed_range(4))
+@pytest.mark.parametrize("seed", seed_range(some(8)))
 def test_who_reaches_only_plain_members_is_helped_by_one(seed: int) -> None:
     """It tells them, they their coordinators, and one of them takes a place."""
     mesh = Domains(seed, Shape(trees=2, backups=0, keep_us=60_000_000), domains=4)
@@ -471,7 +471,7 @@ def test_who_reaches_only_plain_members_is_helped_by_one(seed: int) -> None:
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", seed_range(4))
+@pytest.mark.parametrize("seed", seed_range(some(8)))
 def test_who_does_not_reach_the_leader_gives_its_place_away_too(seed: int) -> None:
     """A coordinator hears neither the leader nor other domains; members do, but for one that hears
     no coordinator but this one."""
@@ -531,7 +531,7 @@ def test_a_rival_is_given_time_to_answer() -> None:
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", seed_range(4))
+@pytest.mark.parametrize("seed", seed_range(some(8)))
 def test_a_coordinator_cut_off_from_its_fellows_misses_nothing(seed: int) -> None:
     """It still reaches the other domains, and is soon a site of its own."""
     mesh = Domains(seed, Shape(trees=2, backups=1, keep_us=60_000_000), domains=3)
