@@ -73,7 +73,7 @@ def main(room: str) -> int:
         [BIN / "mypy", *map(str, code)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     slowest = ["--durations=25", "--durations-min=5"]
-    parallel = ["-n", str(workers()), "--dist", "loadgroup"]
+    parallel = ["-n", str(workers()), "--dist", "loadscope"]
     pytest = [sys.executable, "-m", "pytest", *parallel, *slowest, *map(str, tests)]
     try:
         failed = subprocess.run(pytest).returncode

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 from support.servers import NatsServer
-from support.suite import Suite, part_of
+from support.suite import Suite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,21 +37,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Suite(), "unisono-suite")
 
 
-# A session gets faster with what it has done before, so the tests that need one share few: by part,
-# and the other parts the last one, which has time for them.
-_SESSIONS = {"pipeline": "spark-1", "parity": "spark-2", "spark": "spark-2", "cases": "spark-2",
-             "test_examples.py": "spark-2"}  # fmt: skip
-_LAST = "spark-3"
-
-
 @pytest.hookimpl(tryfirst=True)  # before marks are asked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what needs Spark. With UNISONO_SHUFFLE, a seed, the order is random."""
     for item in items:
         if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
             item.add_marker("spark")
-            part = part_of(item.nodeid).removeprefix("tests/")
-            item.add_marker(pytest.mark.xdist_group(_SESSIONS.get(part, _LAST)))
     seed = os.environ.get("UNISONO_SHUFFLE")
     if seed:
         Random(seed).shuffle(items)

@@ -8,7 +8,6 @@ lies in the folder's place for other programs, makes the run fail.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import tempfile
@@ -17,11 +16,42 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 _MARK = "UNISONO_TEST_RUN"
 _PATIENCE_S = 20.0
-_GROUP = re.compile(r"@spark-\d$")  # which pytest-xdist adds
 ROOT = Path(__file__).parents[2]
+
+
+# A session of Spark gets faster with what it has done before: parts that need one share few.
+_SHARED = (
+    ("tests/pipeline/",),
+    (
+        "tests/spark/",
+        "tests/cases/test_port_scan",
+        "tests/cases/test_trading",
+        "tests/parity/test_checks",
+        "tests/parity/test_seeds",
+        "tests/test_examples.py",
+    ),
+    (
+        "tests/processes/",
+        "tests/cli/test_audit_cli",
+        "tests/cli/test_cli",
+        "tests/cli/test_large_cli",
+        "tests/cli/test_reproduce",
+    ),
+)
+
+
+class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """What shares a session of Spark is run by one worker, from the beginning; of the other tests
+    each worker takes the next one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        shared = [str(number) for number, parts in enumerate(_SHARED) if nodeid.startswith(parts)]
+        return shared[0] if shared else nodeid
 
 
 class Suite:
@@ -51,8 +81,13 @@ class Suite:
             "SPARK_DAEMON_JAVA_OPTS": java,
         }
 
+    def pytest_xdist_make_scheduler(
+        self, config: pytest.Config, log: Producer
+    ) -> LoadScopeScheduling:
+        return _Scheduling(config, log)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = _GROUP.sub("", report.nodeid)
+        name = report.nodeid
         part = part_of(name)
         self._seconds[part] += report.duration
         self._tests[part].add(name)
