@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from unisono.errors import BadInput
+from unisono.errors import UNDECODABLE, BadInput
 from unisono.files import replace
 from unisono.pipeline.report import Report, Verdict, worst
 from unisono.trace.schema import DELIVERIES, GLOBAL_ORDER, PUBLICATIONS
@@ -53,7 +53,7 @@ def load(folder: Path) -> State | None:
         return None
     try:
         state = msgspec.json.decode(file.read_bytes(), type=State)
-    except (msgspec.MsgspecError, OSError) as error:
+    except (*UNDECODABLE, OSError) as error:
         raise BadInput(f"{file}: not the state of an audit: {error}") from error
     if state.format != FORMAT:
         raise BadInput(f"{file}: format {state.format}, expected {FORMAT}; remove {folder}")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from unisono.errors import BadInput
+from unisono.errors import UNDECODABLE, BadInput
 from unisono.trace.schema import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, TABLES, Column
 
 Format = Literal["parquet", "csv", "ndjson"]
@@ -157,7 +157,7 @@ def _ndjson_columns(file: Path, table: str) -> tuple[str, ...]:
         return every
     try:
         row = json.loads(first)
-    except ValueError:
+    except UNDECODABLE:
         row = None
     if not isinstance(row, dict):
         raise BadInput(f"{file}: expected one JSON object a line, found {first.strip()[:60]!r}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unisono.errors import BadInput
+from unisono.errors import UNDECODABLE, BadInput
 from unisono.pipeline.locate import USED, Parts, check_folder, find_parts
 from unisono.trace.schema import DELIVERIES, PUBLICATIONS, STATUSES, SUBSCRIPTIONS, Column
 
@@ -137,7 +137,7 @@ def read_run(path: Path) -> Run:
         return Run()
     try:
         return msgspec.json.decode(path.read_bytes(), type=Run)
-    except (msgspec.MsgspecError, OSError, UnicodeDecodeError) as error:
+    except (*UNDECODABLE, OSError) as error:
         raise BadInput(f"{path}: {error}") from error
 
 

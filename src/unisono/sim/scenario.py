@@ -203,7 +203,7 @@ def load_scenario(path: Path) -> Scenario:
         table = tomllib.loads(text)
         table.setdefault("name", path.stem)
         return check_scenario(msgspec.convert(table, Scenario))
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise BadInput(f"{path}: {error}") from None
     except BadInput as error:
         raise type(error)(f"{path}: {error}") from None
