@@ -51,7 +51,7 @@ def test_several_traces_and_a_violation(tmp_path: Path, capsys: pytest.CaptureFi
         (paths[0], "valid"),
         (paths[1], "invalid"),
     ]
-    assert main(["audit", *paths, "--promise", "duplicates, phantoms"]) == 0
+    assert main(["audit", paths[1], "--promise", "duplicates, phantoms"]) == 0
 
 
 @pytest.mark.usefixtures("spark")

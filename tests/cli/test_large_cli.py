@@ -42,6 +42,7 @@ def test_bench_sim_exits_by_its_targets(
     assert "4,000,000 notifications in 10.0 s" in capsys.readouterr().out
 
 
+@pytest.mark.slow  # that runs are shared, `tests/pipeline/test_sweep.py` sees
 def test_figures_of_the_same_runs_share_them(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """Twelve processes of a mesh behind a network that loses, killed at random, audited by Spark.
 
-Ten seconds of events by default; `make test-slow` runs a minute.
+Six seconds of events by default; `make test-slow` runs a minute.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ def run_and_audit(spark: SparkSession, folder: Path, seconds: int, seed: int) ->
     assert report.verdict == "valid", broken
 
 
-def test_ten_seconds(spark: SparkSession, tmp_path: Path) -> None:
-    run_and_audit(spark, tmp_path, 10, seed=1)
+def test_six_seconds(spark: SparkSession, tmp_path: Path) -> None:
+    run_and_audit(spark, tmp_path, 6, seed=1)
 
 
 @pytest.mark.slow

@@ -355,7 +355,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
     last_us = rows[-1]["arrived"]
     end = {**rows[0], "key": "end", "arrived": last_us + 10**6}
     (tmp_path / "out").mkdir()
-    step = len(rows) // 6 + 1
+    step = len(rows) // 4 + 1
     parts = [*(rows[at : at + step] for at in range(0, len(rows), step)), [end]]
     for index, part in enumerate(parts):
         put(tmp_path / "in", index, part)

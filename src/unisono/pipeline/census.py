@@ -63,8 +63,7 @@ class Census:
 
 def take_census(trace: Trace) -> Census:
     """Count and validate; raises BadInput that names file, column and value."""
-    deliveries = _validated(trace.deliveries, _tally(trace.deliveries.rows, DELIVERY_KEYS))
-    publications = _validated(trace.publications, _tally(trace.publications.rows, SOURCE_KEYS))
+    deliveries, publications = _tallies(trace)
     n_deliveries = sum(row.rows for row in deliveries)
     n_publications = sum(row.rows for row in publications)
     if not n_deliveries and not n_publications:
@@ -114,10 +113,23 @@ DELIVERY_KEYS = ("subscriber", "status")
 SOURCE_KEYS = ("publisher", "topic")
 
 
-def _tally(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+def _tallies(trace: Trace) -> tuple[list[Row], list[Row]]:
+    """Of deliveries and publications, by one query."""
+    tables = (trace.deliveries, DELIVERY_KEYS), (trace.publications, SOURCE_KEYS)
+    first, then = (_tally(table, keys) for table, keys in tables)
+    found = first.unionByName(then, allowMissingColumns=True).collect()
+    deliveries, publications = (
+        _validated(table, columns, [row for row in found if row.table == table.name])
+        for (table, _), columns in zip(tables, (first.columns, then.columns), strict=True)
+    )
+    return deliveries, publications
+
+
+def _tally(table: Table, keys: tuple[str, ...]) -> DataFrame:
     """Per key: how many rows, how many values per column, and the extremes of the numbers."""
     from pyspark.sql import functions as F
 
+    rows = table.rows
     measures = [F.count(F.lit(1)).alias("rows")]
     for name, kind in rows.dtypes:
         if name in keys:
@@ -125,15 +137,14 @@ def _tally(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
         measures.append(F.count(name).alias(f"n_{name}"))
         if kind == "bigint":
             measures += [F.min(name).alias(f"min_{name}"), F.max(name).alias(f"max_{name}")]
-    return rows.groupBy(*keys).agg(*measures)
+    return rows.groupBy(*keys).agg(*measures).withColumn("table", F.lit(table.name))
 
 
-def _validated(table: Table, tally: DataFrame) -> list[Row]:
+def _validated(table: Table, columns: list[str], found: list[Row]) -> list[Row]:
     """The tally's rows, unless one of them shows a value that cannot be used."""
-    found = tally.collect()
     for row in found:
-        values = row.asDict()
-        for name, value in values.items():
+        for name in columns:
+            value = row[name]
             if name in (*DELIVERY_KEYS[:1], *SOURCE_KEYS) and value is None:
                 raise table.example(name)
             if name == "status" and value not in (None, *STATUSES):
