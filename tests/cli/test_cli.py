@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from unisono.cli import warm
 from unisono.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
@@ -128,6 +129,21 @@ def test_reproduce(
     assert {"claim", "paper", "measured", "verdict"} <= experiment["claims"][0].keys()
     assert experiment["table"][0]["setting"] == "bare"
     assert Path(experiment["plot"]).exists()
+
+
+def test_warm_goes_on_without_an_archive_and_says_why(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What it does when all is well, the set-up and `tests/pipeline/test_session.py` show."""
+    monkeypatch.setattr(warm, "class_archive", lambda java: tmp_path / "new" / "spark.jsa")
+    monkeypatch.setattr(warm, "WORKS", ())
+    monkeypatch.setattr(
+        subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "x\nfull\n")
+    )
+    code, result, _ = call(capsys, "warm")
+    assert code == 0 and result["archive"] is None
+    assert result["why"] == "the classes of Spark could not be archived: full"
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_the_installed_command_runs() -> None:

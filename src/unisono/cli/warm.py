@@ -28,19 +28,23 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
     del args
     begun = time.monotonic()
     spawn = multiprocessing.get_context("spawn")
-    works = {work.__name__: spawn.Process(target=work) for work in (delivery, total_order)}
+    works = {work.__name__: spawn.Process(target=work) for work in WORKS}
     for work in works.values():
         work.start()
     ui.remark("compiling loops, archiving the classes of Spark ...")
-    archive = _archive()
+    archive, why = None, ""
+    try:
+        archive = str(_archive())
+    except EnvironmentLacks as error:  # Spark runs without, too
+        why = str(error)
     for work in works.values():
         work.join()
     failed = [name for name, work in works.items() if work.exitcode]
     if failed:
         raise EnvironmentLacks(f"these loops could not be compiled: {', '.join(failed)}")
     seconds = round(time.monotonic() - begun, 1)
-    ui.emit({"compiled": list(works), "archive": str(archive), "seconds": seconds})
-    ui.show(f"done in {seconds} s; the classes of Spark are in {archive}")
+    ui.emit({"compiled": list(works), "archive": archive, "why": why, "seconds": seconds})
+    ui.show(f"done in {seconds} s; {why or f'the classes of Spark are in {archive}'}")
     return 0
 
 
@@ -71,10 +75,17 @@ def total_order() -> None:
     columnar_run(nodes=3, topics=2, seed=1, duration_s=3, publish="last")
 
 
+WORKS = (delivery, total_order)
+
+
 def _archive() -> Path:
     """Have a Spark of its own do a bit of everything, and keep the classes that it loaded."""
     target = class_archive(find_java())
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentLacks(f"cannot keep the classes of Spark: {error}") from None
     program = f"from {__name__} import rehearse; rehearse()"
     options = f"-XX:ArchiveClassesAtExit={fresh} -Xlog:disable -Xlog:all=error:stderr"
     try:
@@ -86,7 +97,9 @@ def _archive() -> Path:
             check=False,
         )
         if done.returncode or not fresh.exists():
-            told = (done.stderr.strip().splitlines() or ["no word why"])[-1]
+            told = "this Java makes no archives"
+            if done.returncode:
+                told = (done.stderr.strip().splitlines() or ["it did not say why"])[-1]
             raise EnvironmentLacks(f"the classes of Spark could not be archived: {told}")
         fresh.replace(target)
     finally:

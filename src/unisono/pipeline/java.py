@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -121,30 +122,25 @@ def _major(version: str) -> int:
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
-def _cached(java: Java, env: Mapping[str, str] | None) -> Path:
-    """The folder of our own for this Java."""
-    env = os.environ if env is None else env
-    cache = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "unisono" / f"java-{java.version}-{_mark(str(java.home / 'bin' / 'java'))}"
+def _name(java: Java) -> str:
+    mark = hashlib.blake2b(str(java.home / "bin" / "java").encode(), digest_size=4).hexdigest()
+    return f"java-{java.version}-{mark}"
 
 
-def _mark(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-
-
-def class_archive(java: Java, env: Mapping[str, str] | None = None) -> Path:
-    """Where the classes of the installed Spark are kept as this Java loads them fastest, if
-    `unisono warm` has been here."""
+def class_archive(java: Java) -> Path:
+    """Where the classes of Spark are kept as this Java loads them fastest, if `unisono warm` has
+    been here: with the Python environment, as they are those of its very files."""
     import pyspark
 
-    spark = f"{Path(pyspark.__file__).parent}\0{pyspark.__version__}"
-    return _cached(java, env) / f"spark-{_mark(spark)}.jsa"
+    return Path(sys.prefix) / "share" / "unisono" / f"spark-{pyspark.__version__}-{_name(java)}.jsa"
 
 
 def launch_home(java: Java, env: Mapping[str, str] | None = None) -> Path:
     """The JAVA_HOME to start Spark with: a home in the cache folder that wraps `java`."""
+    env = os.environ if env is None else env
+    cache = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     program = str(java.home / "bin" / "java")
-    home = _cached(java, env)
+    home = cache / "unisono" / _name(java)
     wrapper = home / "bin" / "java"
     dropped = " | ".join(f'"{argument}"' for argument in _DROPPED)
     quoted = program.replace("'", "'\\''")
