@@ -55,7 +55,7 @@ def arrivals(plan: Plan, got: Deliveries) -> Arrivals:
     publisher = plan.publisher[got.message]
     order = np.lexsort((got.arrived_us, publisher, got.client))  # stable: as they came
     pair = got.client[order].astype(np.int64) * plan.home.size + publisher[order]
-    fresh = np.flatnonzero(np.concatenate(([True], pair[1:] != pair[:-1])))
+    fresh = np.flatnonzero(np.diff(pair, prepend=-1))
     return Arrivals(
         pair_start=np.append(fresh, pair.size).astype(np.int64),
         publisher=publisher[order][fresh].astype(np.int32),
