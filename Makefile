@@ -32,7 +32,7 @@ test: setup ## lint, types and the tests; ROOM=qos: of one package or file; SHUF
 fuzz: setup ## random seeds for properties, the simulator and parsers, for MINUTES=10
 	$(BIN)/python tests/fuzz.py --minutes $(MINUTES)
 
-test-slow: setup ## what takes long: 20,000 seeds of every scenario of total order, big traces (two hours)
+test-slow: setup ## what takes long: 20,000 seeds of every scenario of total order, all examples, big traces (hours)
 	UNISONO_PROFILE=long $(BIN)/python -m pytest -m "slow or seeded or hypothesis"
 	$(BIN)/unisono sim scenarios/total-order/*.toml --seeds 0:20000
 

@@ -41,7 +41,7 @@ def test_in_order_and_with_room_nothing_is_rolled_back(case: Case, seed: int) ->
     assert result["equal"] == 1
 
 
-@pytest.mark.parametrize("seed", range(some(4)))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     "case",
     [

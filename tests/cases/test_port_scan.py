@@ -100,11 +100,8 @@ def test_captured_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_scanners_are_found_where_the_bus_is_reliable(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("unisono.cases.port_scan.run.PATIENCE_S", 3.0)
-    wish = Wish(seconds=4.0, connections_per_s=15.0, clients=8, scanners=6)
+def test_scanners_are_found_where_the_bus_is_reliable(spark: SparkSession, tmp_path: Path) -> None:
+    wish = Wish(seconds=8.0, connections_per_s=30.0, clients=40, scanners=6)
     found = run(spark, tmp_path, generate(wish), Link(loss=0.1, delay_ms=10.0))
     bare, reliable = found["bare"], found["reliable"]
     assert bare["arrived"] < bare["published"]

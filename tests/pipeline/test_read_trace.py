@@ -72,7 +72,7 @@ def test_other_names_of_a_format(spark: SparkSession, write: Write) -> None:
 
 def test_a_foreign_trace_of_two_tables_without_status(spark: SparkSession, write: Write) -> None:
     tables = {"publications": PUBLISHED, "deliveries": [row[:4] for row in DELIVERED]}
-    for format_ in ("parquet", "csv"):
+    for format_ in ("parquet", "csv", "ndjson"):
         report = judged(spark, write(tables, format_))
         assert report.statuses["in_order"] == 6
         assert report.rows["subscriptions"] is None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 from hypothesis import strategies as st
 
@@ -83,35 +83,32 @@ def changed(data: Some, change: Change, samples: Sequence[Some]) -> Some:
     if change.kind == 3:  # the rest is another's
         other = samples[value % len(samples)]
         return data[:at] + other[len(other) * change.to // _FAR :]
-    new: Some = _BY_TYPE[type(data)](data, change.kind, at, value)
-    return new
-
-
-def _changed_bytes(data: bytes, kind: int, at: int, value: int) -> bytes:
-    odd = _BYTES[value % len(_BYTES)]
-    if kind == 4:
+    odd: Some = _odd(data, value)
+    if change.kind == 4:
         return data[:at] + odd + data[at:]
-    if kind == 5:
+    if change.kind == 5:
         return data[:at] + odd + data[at + len(odd) :]
-    if at == len(data):
-        return data + bytes((value,))
-    new = data[at] ^ 1 << value % 8 if kind == 6 else value
+    if isinstance(data, bytes):
+        return _other_byte(data, change.kind == 6, at, value)
+    return _other_place(data, change.kind == 6, at, value)
+
+
+def _odd(data: Some, value: int) -> Some:
+    if isinstance(data, bytes):
+        return _BYTES[value % len(_BYTES)]
+    return _TEXTS[value % len(_TEXTS)]
+
+
+def _other_byte(data: bytes, one_bit: bool, at: int, value: int) -> bytes:
+    new = data[at] ^ 1 << value % 8 if one_bit and at < len(data) else value
     return data[:at] + bytes((new,)) + data[at + 1 :]
 
 
-def _changed_text(data: str, kind: int, at: int, value: int) -> str:
-    odd = _TEXTS[value % len(_TEXTS)]
-    if kind == 4:
-        return data[:at] + odd + data[at:]
-    if kind == 5:
-        return data[:at] + odd + data[at + len(odd) :]
-    if kind == 6 and (numbers := list(_NUMBER.finditer(data))):
+def _other_place(data: str, a_number: bool, at: int, value: int) -> str:
+    if a_number and (numbers := list(_NUMBER.finditer(data))):
         number = numbers[at % len(numbers)]
         return data[: number.start()] + _NUMBERS[value % len(_NUMBERS)] + data[number.end() :]
     return data[:at] + chr(value) + data[at + 1 :]
-
-
-_BY_TYPE: dict[type, Callable[..., Any]] = {bytes: _changed_bytes, str: _changed_text}
 
 
 def as_file(text: str) -> bytes:
