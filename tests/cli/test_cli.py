@@ -146,6 +146,14 @@ def test_warm_goes_on_without_an_archive_and_says_why(
     assert list((tmp_path / "new").iterdir()) == []
 
 
+def test_warm_without_spark_says_how_to_get_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    code, result, _ = call(capsys, "warm")
+    assert code == 3 and "pip install 'unisono[spark]'" in result["error"]
+
+
 def test_the_installed_command_runs() -> None:
     command = Path(sys.executable).parent / "unisono"
     done = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)

@@ -29,7 +29,6 @@ _SHARED = (
     ("tests/pipeline/",),
     (
         "tests/spark/",
-        "tests/cases/test_port_scan",
         "tests/cases/test_trading",
         "tests/parity/test_checks",
         "tests/parity/test_seeds",
@@ -39,7 +38,6 @@ _SHARED = (
         "tests/processes/",
         "tests/cli/test_audit_cli",
         "tests/cli/test_cli",
-        "tests/cli/test_large_cli",
         "tests/cli/test_reproduce",
     ),
 )

@@ -26,6 +26,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, ui: Ui) -> int:
     del args
+    try:
+        import numba  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise EnvironmentLacks(
+            f"there is nothing to prepare ({error}): pip install 'unisono[spark]'"
+        ) from error
     begun = time.monotonic()
     spawn = multiprocessing.get_context("spawn")
     works = {work.__name__: spawn.Process(target=work) for work in WORKS}
