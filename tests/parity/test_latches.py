@@ -117,9 +117,7 @@ def by_columns(plan: brokers.Plan, options: Fifo, seed: int) -> Seen:
 
 
 NOTHING = 1213133114  # nobody gets anything
-TIES = {
-    315
-}  # a hold ends in the microsecond in which what it waited for comes (docs/unfinished.md)
+TIES = {315}  # a hold ends in the microsecond in which what it waits for comes: docs/unfinished.md
 
 
 @pytest.mark.seeded
