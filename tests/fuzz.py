@@ -58,9 +58,12 @@ class Report:
     scenarios: Counter[str] = field(default_factory=Counter)  # seeds
     finds: dict[str, str] = field(default_factory=dict)  # what -> how to reproduce it
     times: Counter[str] = field(default_factory=Counter)
+    tell: Say = lambda _: None  # a find, when it is new
 
     def find(self, what: str, reproduce: str) -> None:
-        self.finds.setdefault(what, reproduce)
+        if what not in self.finds:
+            self.finds[what] = reproduce
+            self.tell(f"found: {what}\n    {reproduce}")
         self.times[what] += 1
 
     def to_json(self) -> dict[str, object]:
@@ -183,7 +186,7 @@ def play_scenarios(
 
 def explore(minutes: float, seed: int, ui: Ui) -> Report:
     """Rounds until the time is over."""
-    report, rng = Report(seed), Random(seed)
+    report, rng = Report(seed, tell=ui.remark), Random(seed)
     begun = time.monotonic()
     end = begun + 60 * minutes
     tail = end - TAIL * 60 * minutes

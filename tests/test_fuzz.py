@@ -86,11 +86,14 @@ def test_bad_arguments_are_refused(
 
 def test_a_broken_property_is_found_and_reproduced(folder: Path) -> None:
     (folder / "test_it.py").write_text(PROPERTIES + BROKEN)
-    report = fuzz.Report(0)
+    told: list[str] = []
+    report = fuzz.Report(0, tell=told.append)
     fuzz.run_properties(100, soon(), report, quiet, folder)
-    assert report.properties == 2
+    fuzz.run_properties(100, soon(), report, quiet, folder)
+    assert report.properties == 4
     assert list(report.finds) == ["test_it.py::test_fails"]
     [line] = report.finds.values()
+    assert told == [f"found: test_it.py::test_fails\n    {line}"]  # once, as soon as it is found
     again = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True)
     assert again.returncode == 1 and "1 failed" in again.stdout, again.stdout + again.stderr
 

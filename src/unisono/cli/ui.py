@@ -62,7 +62,7 @@ class Ui:
             self.out.print(*renderables, soft_wrap=isinstance(renderables[0], str | Text))
 
     def remark(self, text: str) -> None:
-        self.err.print(text, style="dim", highlight=False, markup=False)
+        self.err.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
     def progress(self, disable: bool = False) -> Iterator[Progress]:

@@ -112,6 +112,7 @@ def _launch_environment(java: Java, local: bool, quick: bool) -> Iterator[None]:
     given = os.environ.get("SPARK_SUBMIT_OPTS")
     options = [
         "-XX:+UseSerialGC",
+        "-XX:ReservedCodeCacheSize=240m",  # the first compiler's 48 are full after 50 audits
         *(["-XX:TieredStopAtLevel=1"] if quick else []),
         f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
     ]
