@@ -50,11 +50,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session for small data: one partition, and plans that are not made anew as they run."""
+    """A session for small data: one partition, and plans that are not made anew as they run, nor
+    compiled. Commands that start a session of their own have all that."""
     from unisono.pipeline.session import end_session, spark_session
 
     session = spark_session("unisono tests", shuffle_partitions=1)
     session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield session
     end_session(session)
 

@@ -1,4 +1,5 @@
-"""An endpoint on a real socket that keeps what came."""
+"""An endpoint on a real socket that keeps what came. However slow the machine is, it gives nobody
+up, unless it is told when to."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ class Node:
         self.gone: list[str] = []
         self._changed = asyncio.Event()
         listen = options.pop("listen", "127.0.0.1:0")
+        limits = limits or MeshLimits(give_up_us=2 * PATIENCE_S * 1_000_000)
         self.endpoint = Endpoint(listen, key, self.take, self._lost, limits, **options)
 
     def take(self, address: str, message: bytes) -> None:

@@ -24,21 +24,18 @@ _PATIENCE_S = 20.0
 ROOT = Path(__file__).parents[2]
 
 
-# A session of Spark gets faster with what it has done before: parts that need one share few.
+# A session of Spark gets faster with what it has done before: few parts share a few of them.
 _SHARED = (
-    ("tests/pipeline/",),
-    (
-        "tests/spark/",
-        "tests/cases/test_trading",
-        "tests/parity/test_checks",
-        "tests/parity/test_seeds",
-        "tests/test_examples.py",
-    ),
+    ("tests/pipeline/", "tests/spark/"),
     (
         "tests/processes/",
+        "tests/cases/test_trading",
         "tests/cli/test_audit_cli",
         "tests/cli/test_cli",
         "tests/cli/test_reproduce",
+        "tests/parity/test_checks",
+        "tests/parity/test_seeds",
+        "tests/test_examples.py",
     ),
 )
 

@@ -64,6 +64,7 @@ def spark_session(
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxBytesPerBatch": "32m",
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # asks Java four things per column
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
