@@ -9,7 +9,8 @@ from support.nonsense import nonsense
 from support.overlay import Story, wrong
 from support.seeds import seed_range
 
-from unisono.ens.scribe.messages import decode, encode
+from unisono.ens.scribe.messages import Adopt, decode, encode
+from unisono.ens.scribe.node import Mesh
 from unisono.ens.scribe.options import Shape
 
 MESSAGES = 1500
@@ -40,3 +41,16 @@ def test_nonsense_is_survived(seed: int) -> None:
         world._carry(to, effects)
         world.run(world.now + rng.choice((0, 0, 1000, story.shape.beat_us)))
     assert story.settle(ROUNDS) is not None, next(wrong(world, story.shape, story.keys))
+
+
+def test_a_site_does_not_hang_below_itself() -> None:
+    """It would stay there: nobody watches itself."""
+    node = Mesh("n0", "n0", "d0", Shape(), Random(0))
+    node.start(1_000_000)
+    node.subscribe("t0", "ticket", node.now)
+    tree = node.sites[0].trees["t0"]
+    assert tree.root
+    tree.root = False  # as while it looks for a parent
+    me = node.cluster.contact(0)
+    node.receive("n1", Adopt(0, "t0", me, ("d1",), True, ()), node.now)
+    assert tree.parent is None

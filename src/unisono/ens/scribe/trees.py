@@ -205,6 +205,8 @@ class Trees:
     def adopt(self, adopt: Adopt, now: int) -> list[Contact]:
         """Somebody has taken us. The others of the tree that it names, if it is the parent now."""
         topic, parent = adopt.topic, adopt.parent
+        if parent.site == self._ring.site:
+            return []  # nonsense: it would hang below itself for good
         tree = self.trees.get(topic)
         refused = Prune(adopt.slot, topic, self._ring.site)
         nearer = tree is not None and self._better(adopt, tree)
