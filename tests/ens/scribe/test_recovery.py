@@ -531,9 +531,10 @@ def test_a_rival_is_given_time_to_answer() -> None:
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", seed_range(some(8)))
+@pytest.mark.parametrize("seed", [*seed_range(some(8)), 1682910596])  # which ended as one site
 def test_a_coordinator_cut_off_from_its_fellows_misses_nothing(seed: int) -> None:
-    """It still reaches the other domains, and is soon a site of its own."""
+    """It still reaches the other domains. Soon it and its fellows are two sites, and stay so: which
+    of them keeps the place is not said, as neither is the older cluster."""
     mesh = Domains(seed, Shape(trees=2, backups=1, keep_us=60_000_000), domains=3)
     world = mesh.world
     more = [f"more{number}" for number in range(5)]
@@ -543,9 +544,12 @@ def test_a_coordinator_cut_off_from_its_fellows_misses_nothing(seed: int) -> Non
     world.publish(mesh.publisher, TOPIC, b"first")
     mesh.beats(5)
     fellows = [*more, *(a for a, of in mesh.of.items() if of == "d1")]
-    second = next(a for a in fellows if not world.nodes[a].cluster.leads and world.nodes[a].sites)
+    leader = next(a for a in fellows if world.nodes[a].cluster.leads)
+    second = next(a for a in fellows if a != leader and world.nodes[a].sites)
     mesh.net.cut.update(frozenset((second, a)) for a in fellows if a != second)
     assert not list(mesh.missed(60))
-    view = world.nodes[second].cluster.view
-    assert view is not None
-    assert view.site.startswith("d1~")
+    for _ in range(60):
+        mesh.beats(1)
+        views = [world.nodes[address].cluster.view for address in (leader, second)]
+        home, own = sorted(view.site for view in views if view is not None)
+        assert home == "d1" and own.startswith("d1~")

@@ -230,7 +230,14 @@ class Mesh:
             self.tell(who.asker, found)
         elif 0 in self.sites:
             find = m.Find(0, site_id(who.domain, 0), None, who.asker, who.domain)
-            self.sites[0].find(find, self.now)
+            ring = self.sites[0].ring
+            fellow = who.me is not None and who.me.site == cluster.view.site
+            if fellow and ring.leaves and ring.next_hop(find.key) is None:
+                # That it is not heard here says nothing: perhaps we are the ones who are cut off.
+                other = self._rng.choice(ring.leaves).addresses[0]
+                self.tell(other, msgspec.structs.replace(find, hops=1))
+            else:
+                self.sites[0].find(find, self.now)
         else:
             self.tell(cluster.active(0).address, who)
 
