@@ -553,3 +553,15 @@ def test_a_coordinator_cut_off_from_its_fellows_misses_nothing(seed: int) -> Non
         views = [world.nodes[address].cluster.view for address in (leader, second)]
         home, own = sorted(view.site for view in views if view is not None)
         assert home == "d1" and own.startswith("d1~")
+
+
+def test_what_is_told_by_the_second_coordinator_was_before_the_subscription_too() -> None:
+    """The first one to answer has just begun, and has heard of nothing."""
+    node = Mesh("n0", "n0", "rome", Shape(), Random(1), seeds=("c",), candidate=False)
+    view = View("rome", 1, (Member("c", "c", True), Member("n0", "n0", False)))
+    node.receive("c", Views(view), 0)
+    node.subscribe("t", "all", 0)
+    assert Done("all") not in node.receive("c", Ready(1, 1, ()), 1)
+    assert Done("all") in node.receive("c", Ready(0, 1, (("t", "s", 90),)), 1)
+    arrived = node.receive("c", Fetched(tuple(Item("t", "s", n, b"") for n in (89, 90, 91))), 2)
+    assert arrived == [Arrive("t", b"")]

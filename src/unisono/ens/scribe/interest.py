@@ -25,7 +25,7 @@ class Subscriptions:
         self.version = 0
         self._name = name
         self._recent = recent
-        # Topics whose events have not begun to arrive, with their versions, which only grow.
+        # Topics whose subscription is not effective yet, with their versions, which only grow.
         self._new: OrderedDict[str, int] = OrderedDict()
         self._before: dict[str, dict[str, int]] = {}  # by source, the last event before
         self._ready: dict[int, int] = {}  # slot -> version
@@ -73,13 +73,11 @@ class Subscriptions:
             if topic not in self.topics:
                 continue
             asked = self._new.get(topic)
-            if asked is None:
+            if asked is None or source in self._before.get(topic, ()):
                 self._recent.told(topic, source, number, now)
             elif asked <= ready.version:
                 self._recent.begin(((topic, source, number),))
                 self._before.setdefault(topic, {})[source] = number
-        while self._new and next(iter(self._new.values())) <= ready.version:
-            self._new.popitem(last=False)
         self._ready[ready.slot] = max(self._ready.get(ready.slot, 0), ready.version)
 
     @property
@@ -97,6 +95,8 @@ class Subscriptions:
                 break
             done.append(ticket)
             self._tickets.popleft()
+            while self._new and next(iter(self._new.values())) <= version:
+                self._new.popitem(last=False)
         return done
 
 
