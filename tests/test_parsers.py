@@ -125,6 +125,7 @@ SCENARIOS = tuple(path.read_text() for path in sorted((ROOT / "scenarios").rglob
 @given(mutants(SCENARIOS))
 @example("name = " + DEEP)
 @example("nodes = " + "9" * 5000)
+@example('[subscribers]\nleast = 1\nmost = 1\nwhere = "in (1)"')
 def test_scenarios(text: str) -> None:
     tried_as_file(load_scenario, "it.toml", as_file(text))
 

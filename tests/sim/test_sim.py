@@ -154,6 +154,7 @@ def test_lost_events_are_skipped_and_said_so_while_the_order_holds() -> None:
         ("order = 'none'\nbuffer = 3", "means nothing|mean nothing"),
         ("[subscribers]\npattern = 'xyz'", "nobody publishes"),
         ("[faults]\nduplicate = 7", "duplicate"),
+        ("[subscribers]\nleast = 1\nmost = 1\nwhere = 'kind in'", "bad.toml: .* at position 7"),
         ("[delivery]\nfan_out = 30", "only 19 others"),
         ("[delivery]\nredundancy = -1", "redundancy"),
         ("[loss]\nrate = 1.5", "rate"),

@@ -206,4 +206,5 @@ def load_scenario(path: Path) -> Scenario:
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise BadInput(f"{path}: {error}") from None
     except BadInput as error:
-        raise type(error)(f"{path}: {error}") from None
+        error.args = (f"{path}: {error}",)
+        raise
