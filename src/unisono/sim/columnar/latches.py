@@ -145,9 +145,10 @@ def _replay(
         for at in range(pair_start[pair], pair_start[pair + 1] + 1):
             ended = at == pair_start[pair + 1]
             now = int(arrived_us[at]) if not ended else 1 << 62
-            # what is due before this arrival; a latch that was over has to wait for lower numbers
+            # what is due before this arrival; a latch that was over has to wait for lower numbers.
+            # What comes in the microsecond in which a hold ends is in time.
             waiting, expected = _release(
-                number, held, waiting, expected, released_us, status, outcomes, options, 0, now
+                number, held, waiting, expected, released_us, status, outcomes, options, 0, now - 1
             )
             if ended:
                 break
