@@ -159,6 +159,8 @@ class Living:
             assert node.cluster.candidates[process].address == address, "they came in this order"
 
     def _introduce(self) -> None:
+        """All speak to all: more than once to those that still know an address of a younger cluster
+        of the same domain, which has given in. On the way over that, a message takes longer."""
         for slot in range(self.shape.trees):
             found = sites(self.world, slot)
             for one, name in enumerate(self.names):
@@ -166,7 +168,11 @@ class Living:
                     if one != other:
                         contact = self.world.nodes[process].contact(slot)
                         delay = mesh.delay_us(self.where, one, other)
-                        found[name].ring.hear(contact, 2 * delay)
+                        ring = found[name].ring
+                        ring.hear(contact, 2 * delay)
+                        known = ring.known.get(contact.site)
+                        while known is not None and known.contact != contact:
+                            ring.hear(contact, 2 * delay)
 
     def coordinators(self, slot: int) -> list[str]:
         trees = self.shape.trees
@@ -268,8 +274,11 @@ def unfolded(tree: mesh.Tree, count: int) -> Ints:
     return parent
 
 
+GAVE_IN = 400179  # where two clusters of a domain were one before all had heard of it
+
+
 @pytest.mark.seeded
-@pytest.mark.parametrize("seed", [*seed_range(some(16)), 17, 26])
+@pytest.mark.parametrize("seed", [*seed_range(some(16)), 17, 26, GAVE_IN])
 def test_times_of_arrival_are_those_of_living_nodes(seed: int) -> None:
     """Of events from anywhere, in clusters of several processes, over one to three trees."""
     living = Living(seed, 12 + 2 * (seed % 30), 1 + seed % 3, 1 + seed % 2, 1 + seed % 5)
