@@ -106,13 +106,31 @@ def test_who_may_have_it_is_asked_more_often_and_nobody_always() -> None:
 
 
 def test_who_offered_an_event_is_remembered() -> None:
-    for partners, kept in (("likely", 8), ("random", 0)):
+    for partners, kept in (("likely", 8), ("random", 1)):
         node = layer("b", partners=partners)
         key = key_of(b"event")
         for index in range(20):
             offer = node._codec.encode(f"n{index}", Offer("t", (key,)))
             node.notify(inbox("b"), offer, index)
         assert node._held[key].offerers == tuple(f"n{i}" for i in range(20))[20 - kept :]
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_who_offered_an_event_is_asked_again_while_nothing_has_come(others: int) -> None:
+    """Also if it is no partner, as a publisher that does not subscribe its topic."""
+    node = layer("b")
+    node.notify(inbox("b"), node._codec.encode("a", Offer("t", (key_of(b"event"),))), 0)
+    asked: Counter[str] = Counter()
+    for turn in range(1, 17):
+        for index in range(others):
+            node.peers.hear(Descriptor(f"n{index}", 0, ("t",)))
+        for effect in node.timer(ROUND_TIMER, turn * 500_000):
+            if isinstance(effect, Transmit):
+                _, message = node._codec.decode(effect.frame)
+                asked[effect.topic] += isinstance(message, Want)
+    assert asked.total() == 16
+    least, most = (1, 7) if others else (16, 16)
+    assert least <= asked[inbox("a")] <= most
 
 
 def test_only_who_needed_no_help_says_so() -> None:

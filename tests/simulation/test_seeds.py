@@ -177,6 +177,10 @@ PAST_LOSSY = {
 }
 
 
+def test_who_alone_has_an_event_is_asked_again_if_the_question_was_lost() -> None:
+    check("fifo/everything", range(341542037, 341542038), untagged=False)
+
+
 @pytest.mark.parametrize("fault", PAST)
 def test_past_failures_stay_mended(fault: str) -> None:
     name, seed = PAST[fault]

@@ -10,9 +10,9 @@ what is missing comes by gossip, as `Reliability.gossip` says:
     push-pull   ... offers it to some partners, who ask for what they lack
     pull        ... does that once a period, for all it has completed lately, `fan_in` times each
 
-Beyond the papers: with `ask`, who still lacks packets after a period asks for them itself; and who
-has an event reminds one partner a round of it, `remind` times, so that also who got nothing at all
-hears of it.
+Beyond the papers: with `ask`, who still lacks packets after a period asks for them itself, now and
+then one that surely had some; and who has an event reminds one partner a round of it, `remind`
+times, so that also who got nothing at all hears of it.
 With `redundancy="adaptive"` subscribers measure what is lost, and publishers plan for that
 (`measure.py`, `redundancy.py`).
 
@@ -50,7 +50,7 @@ _ENVELOPE_BYTES = 1 << 18  # what a packet has beside its payload; also messages
 _FRAME_BYTES = 1 << 20  # what an event's frame may have beside its payload
 _EVENTS = 1 << 14  # held at a time
 _REMEMBERED = 1 << 16  # keys of events that were notified or given up
-_OFFERERS = 8  # of an event, remembered: the last ones
+_OFFERERS = 8  # of an event, remembered: the last ones; just the last unless partners="likely"
 _SETTLE_PERIODS = 4  # what has not come by then of a transmission is lost
 
 
@@ -65,7 +65,7 @@ class _Held(msgspec.Struct):
     offers: int = 0  # rounds in which it is still to be offered
     reminders: int = 0  # rounds after these in which one partner is told of it
     asked_us: int = -(1 << 62)  # when packets were last asked for; long ago if never
-    offerers: tuple[str, ...] = ()  # who said that it has it, for partners="likely"
+    offerers: tuple[str, ...] = ()  # who said that it has it
     helped: bool = False  # packets of others than its publisher's transmission were of use
 
 
@@ -98,6 +98,7 @@ class Reliable(FrameLayer):
         self._held: dict[bytes, _Held] = {}  # oldest first
         self._bytes = 0  # of what is held
         self._done: dict[bytes, None] = {}  # notified or given up, oldest first
+        self._offerers = _OFFERERS if self._options.partners == "likely" else 1
         self._adaptive = self._options.redundancy == "adaptive"
         keep_us = round(self._options.keep_s * 1e6)
         self._meter = Meter(_SETTLE_PERIODS * self._period_us, keep_us) if self._adaptive else None
@@ -314,8 +315,7 @@ class Reliable(FrameLayer):
                 out += self._hold(key, held, now)
                 if self._meter is not None:
                     self._meter.learnt(key, message.topic, now)
-            if self._options.partners == "likely":
-                held.offerers = (*held.offerers, sender)[-_OFFERERS:]
+            held.offerers = (*held.offerers, sender)[-self._offerers :]
             if held.cut is not None or 0 <= now - held.asked_us < self._period_us // 2:
                 continue  # asked someone else a moment ago
             held.asked_us = now
@@ -439,7 +439,7 @@ class Reliable(FrameLayer):
             yield self._send(partner, Offer(topic, tuple(keys[at : at + OFFERED_MAX])))
 
     def _ask(self, now: int) -> Iterator[Effect]:
-        """What is still incomplete: ask a partner, or now and then who sent the first packet."""
+        """Ask for what is still incomplete."""
         for key, held in self._held.items():
             if held.cut is not None or now - max(held.since_us, held.asked_us) < self._period_us:
                 continue
@@ -448,13 +448,15 @@ class Reliable(FrameLayer):
                 yield self._send(partner, self._want(key, held))
 
     def _asked(self, held: _Held) -> list[str]:
-        """A partner, or now and then who sent the first packet."""
+        """A partner, or now and then who sent the first packet, or, if none came, who offered the
+        event last: that may be the only one that has it."""
         senders = held.assembly.senders if held.assembly is not None else []
         if self._options.partners == "likely":
             return self.peers.likely(held.topic, held.offerers, "".join(senders[:1]))
         asked = self.peers.partners(held.topic, 1)
-        if senders and (not asked or self._rng.random() < _ASK_SENDER):
-            asked = senders[:1]
+        source = senders[:1] or list(held.offerers[-1:])
+        if source and (not asked or self._rng.random() < _ASK_SENDER):
+            asked = source
         return asked
 
     def _next_round(self, now: int) -> SetTimer:

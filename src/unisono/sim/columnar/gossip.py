@@ -279,7 +279,7 @@ def _take(g: Group, node: int, source: int, slot: int, sent: Load, now: int) -> 
             coefficients(g, source, slot, sent, index - 1 - plain)
             innovative = add(g, node, slot)
             mine.coded += innovative
-        if innovative and mine.sender < 0:
+        if innovative and mine.rank == 1:
             mine.sender = source
         if mine.rank == options[PACKETS]:
             if mine.coded and options[DECODE_US]:
@@ -363,6 +363,8 @@ def _offered(g: Group, node: int, source: int, slots: np.uint64, now: int) -> No
         mine = g.held[node, slot]
         if mine.status == UNKNOWN:
             _know(g, slot, node, PARTIAL, now)
+        if mine.status == PARTIAL and mine.rank == 0:
+            mine.sender = source
         if mine.status != PARTIAL or 0 <= now - mine.asked < g.options[PERIOD] // 2:
             continue
         send_want(g, node, source, slot, now)

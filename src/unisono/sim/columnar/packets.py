@@ -32,7 +32,7 @@ HELD = np.dtype(
         ("status", np.int32),
         ("rank", np.int32),
         ("offers", np.int32),
-        ("sender", np.int32),  # of the first packet
+        ("sender", np.int32),  # of the first packet; before it, of the last offer
         ("coded", np.int32),  # packets among those that count
     ],
     align=True,
