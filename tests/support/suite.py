@@ -26,16 +26,15 @@ ROOT = Path(__file__).parents[2]
 
 # A session of Spark gets faster with what it has done before: few parts share a few of them.
 _SHARED = (
-    ("tests/pipeline/", "tests/spark/"),
+    ("tests/pipeline/", "tests/parity/test_checks", "tests/parity/test_seeds"),
     (
-        "tests/processes/",
+        "tests/spark/",
         "tests/cases/test_trading",
+        "tests/test_examples.py",
+        "tests/processes/",
         "tests/cli/test_audit_cli",
         "tests/cli/test_cli",
         "tests/cli/test_reproduce",
-        "tests/parity/test_checks",
-        "tests/parity/test_seeds",
-        "tests/test_examples.py",
     ),
 )
 
