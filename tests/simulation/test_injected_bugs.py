@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.bugs import BUGS
+from support.seeds import some
 
 from unisono.sim import run
 from unisono.sim.run import Outcome, run_scenario
@@ -35,7 +36,7 @@ def test_the_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", BUGS)
 def test_without_the_bug_the_same_scenario_is_clean(name: str) -> None:
     bug = BUGS[name]
-    for seed in range(3):
+    for seed in range(some(3)):
         seen = caught(run_scenario(bug.scenario, seed))
         bounded = bug.scenario.buffer != "unbounded" or bug.scenario.order == "fifo"
         if bounded or bug.scenario.loses_events:
