@@ -26,6 +26,7 @@ from unisono.net.bus import Bus, Receipt
 from unisono.net.connect import Connection, connect
 from unisono.qos.fifo.options import Fifo
 from unisono.qos.reliable.options import Reliability
+from unisono.qos.total_order.options import Total
 from unisono.version import unisono_version
 
 __version__ = unisono_version()
@@ -40,6 +41,7 @@ __all__ = [
     "Limits",
     "Reliability",
     "Fifo",
+    "Total",
     "UnisonoError",
     "BadInput",
     "BadPredicate",

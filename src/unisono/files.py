@@ -24,8 +24,18 @@ def replace(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
+        sync_folder(path.parent)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Names in it survive a crash."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def hold(folder: Path, name: str, what: str) -> BinaryIO:

@@ -21,9 +21,8 @@ from unisono.cases.active_database.transactions import (
     statements,
 )
 from unisono.cases.active_database.workload import random_transaction
-from unisono.core.events import Delivery, Status
+from unisono.core.events import NUMBER, Delivery, Status
 from unisono.errors import BadInput
-from unisono.qos.sequencer import ALL
 
 names = st.from_regex(r"[A-Za-z0-9_-]{1,3}", fullmatch=True)
 quantities = st.integers(1, 30)
@@ -41,7 +40,7 @@ def apply(database: Database, number: int, category: str, what: Transaction) -> 
 
 
 def delivery(number: int, topic: str, payload: bytes) -> Delivery:
-    return Delivery(topic, payload, Status.IN_ORDER, f"e{number}", "p", 0, 0, 0, {ALL: number})
+    return Delivery(topic, payload, Status.IN_ORDER, f"e{number}", "p", 0, 0, 0, {NUMBER: number})
 
 
 def test_triggers_react() -> None:

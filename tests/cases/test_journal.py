@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.managers import Bench
 
 from unisono.cases.active_database.journal import Entry, Journal, precedes
-from unisono.qos.sequencer import ALL
+from unisono.core.events import NUMBER
 
 TOPICS = ("a", "b", "c", "d", "e")
 holdings = st.lists(st.sets(st.sampled_from(TOPICS), min_size=1), min_size=1, max_size=4)
@@ -59,16 +59,16 @@ def test_what_is_settled_is_final(order: list[int], keep: int) -> None:
     journal = Journal()
     kept: list[int] = []  # all numbers in the journal, the final ones included
     for number in order:
-        at = journal.place(Entry(str(number), "t", {ALL: number}))
+        at = journal.place(Entry(str(number), "t", {NUMBER: number}))
         if at is None:
-            assert number < min(e.stamp[ALL] for e in journal.entries)
+            assert number < min(e.stamp[NUMBER] for e in journal.entries)
             continue
         kept.insert(at, number)
-        journal.insert(at, Entry(str(number), "t", {ALL: number}))
+        journal.insert(at, Entry(str(number), "t", {NUMBER: number}))
         assert kept == sorted(kept) and len(journal) == len(kept)
         journal.settle(keep)
         assert len(journal.entries) <= keep
-        assert [e.stamp[ALL] for e in journal.since(journal.final)] == kept[journal.final :]
+        assert [e.stamp[NUMBER] for e in journal.since(journal.final)] == kept[journal.final :]
 
 
 def test_a_journal_keeps_at_least_one() -> None:

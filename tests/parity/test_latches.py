@@ -12,6 +12,7 @@ from support.seeds import seed_range, some
 
 from unisono.core.events import Delivery, Status
 from unisono.core.node import Node
+from unisono.core.stack import TimerKey
 from unisono.models import latch
 from unisono.qos.fifo.options import Fifo
 from unisono.sim.brokers import Brokers, BrokerService, low_degree
@@ -81,7 +82,7 @@ class Watching:
 class ArrivalsFirst(World):
     """Of what happens in the same microsecond, timers are the last."""
 
-    def _fire(self, node_id: str, key: str, at_us: int) -> None:
+    def _fire(self, node_id: str, key: TimerKey, at_us: int) -> None:
         self.at(self.now, lambda now: World._fire(self, node_id, key, at_us))
 
 

@@ -10,6 +10,7 @@ from unisono.core.effects import Deliver, Done, Effect, Fail, SetTimer, Subscrib
 from unisono.core.events import Control, Event, inbox
 from unisono.core.limits import Limits
 from unisono.core.node import Node
+from unisono.core.stack import TimerKey
 from unisono.core.wire import Codec
 from unisono.qos import views as views_
 from unisono.qos.membership import Membership
@@ -80,7 +81,7 @@ class Alone:
         members = Membership("me", limits, initial=views_.View("me", 1, ("me",)))
         self.layer = TotalOrder("me", members, buffer=buffer, hold_us=10)
         self.node = Node("me", [self.layer])
-        self.timers: dict[str, int] = {}
+        self.timers: dict[TimerKey, int] = {}
         self.delivered: list[str] = []
         self.done: set[str] = set()
         self.failed = False

@@ -10,10 +10,10 @@ from support.seeds import seed_range
 
 from unisono.core.effects import Done, Effect, Notify, Publish, Send
 from unisono.core.entropy import stream
-from unisono.core.events import Event, Status
+from unisono.core.events import NUMBER, Event, Status
 from unisono.core.limits import Limits
 from unisono.core.node import Node
-from unisono.qos.sequencer import ALL, GROUP, Numbered, Sequencer, ToSequencer
+from unisono.qos.sequencer import GROUP, Numbered, Sequencer, ToSequencer
 from unisono.sim.channels import Wan
 from unisono.sim.check import Checks
 from unisono.sim.world import World
@@ -23,7 +23,7 @@ NODES = ("n0", "n1", "n2", "n3")
 
 
 def event(number: int, topic: str = "a", publisher: str = "p") -> Event:
-    return Event(f"e{number}", topic, b"", publisher, number, 0, {ALL: number})
+    return Event(f"e{number}", topic, b"", publisher, number, 0, {NUMBER: number})
 
 
 def reader(*topics: str, limits: Limits | None = None) -> Sequencer:
@@ -65,7 +65,7 @@ def test_the_sequencer_numbers_in_the_order_of_arrival_and_publishes_on_the_grou
     events = [effect.event for effect in sent if isinstance(effect, Publish)]
     assert [e.topic for e in events] == [GROUP, GROUP]
     inner = [msgspec.msgpack.decode(e.payload, type=Event) for e in events]
-    assert [(e.id, e.stamp) for e in inner] == [("x", {ALL: 1}), ("y", {ALL: 2})]
+    assert [(e.id, e.stamp) for e in inner] == [("x", {NUMBER: 1}), ("y", {NUMBER: 2})]
 
 
 def test_one_copy_per_member_over_point_to_point_channels() -> None:

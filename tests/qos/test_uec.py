@@ -11,9 +11,8 @@ from support.seeds import seed_range
 
 from unisono.core.effects import Effect, Notify, Send, SetTimer
 from unisono.core.entropy import stream
-from unisono.core.events import Delivery, Event, Status
+from unisono.core.events import NUMBER, Delivery, Event, Status
 from unisono.core.node import Node
-from unisono.qos.sequencer import ALL
 from unisono.qos.uec import Request, Rumour, UnconsciousConsistency
 from unisono.sim.channels import Wan
 from unisono.sim.world import World
@@ -29,12 +28,12 @@ def layer(node: str = "n9", k: int = 3, **options: int) -> UnconsciousConsistenc
 
 
 def event(name: str, number: int | None = None, topic: str = "a") -> Event:
-    return Event(name, topic, b"", "p", 1, 0, None if number is None else {ALL: number})
+    return Event(name, topic, b"", "p", 1, 0, None if number is None else {NUMBER: number})
 
 
 def notified(effects: list[Effect]) -> list[tuple[int, Status]]:
     return [
-        ((effect.event.stamp or {})[ALL], effect.status)
+        ((effect.event.stamp or {})[NUMBER], effect.status)
         for effect in effects
         if isinstance(effect, Notify)
     ]
@@ -116,7 +115,7 @@ class Listener:
     def published(self, node: str, event_id: str, topic: str, seq: int, now: int) -> None: ...
 
     def delivered(self, node: str, delivery: Delivery) -> None:
-        self.heard[node].append(((delivery.stamp or {})[ALL], delivery.status))
+        self.heard[node].append(((delivery.stamp or {})[NUMBER], delivery.status))
 
 
 @pytest.mark.seeded

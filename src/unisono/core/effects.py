@@ -43,6 +43,28 @@ class Store(Effect, frozen=True):
     value: bytes | None
 
 
+class Append(Effect, frozen=True):
+    """Add a record to a log on the disk. It is synced beside the loop; then `synced` says so.
+    Records are kept in the order in which they come, and after the Stores before them.
+
+    `last`: the highest index of what stands in the log so far.
+    """
+
+    rank: ClassVar[int] = RANK_STORE
+    log: str
+    record: bytes
+    last: int
+
+
+class Rebase(Effect, frozen=True):
+    """In line with the records of a log: keep this base; what is up to `index` is in it."""
+
+    rank: ClassVar[int] = RANK_STORE
+    log: str
+    base: bytes
+    index: int
+
+
 class Subscribe(Effect, frozen=True):
     """Down: receive these topics. With a ticket, `effective` is called once it is."""
 
@@ -86,17 +108,24 @@ class Receive(Effect, frozen=True):
     sender: str
 
 
+class Cast(Effect, frozen=True):
+    """Down: a control for the same layer of everyone who listens to this topic."""
+
+    topic: str
+    message: Control
+
+
 class SetTimer(Effect, frozen=True):
     """Call timer(key) at this time; a second timer of one key replaces the first."""
 
-    key: str
+    key: Any
     at_us: int
 
 
 class CancelTimer(Effect, frozen=True):
     """Forget the timer of this key, if it is set."""
 
-    key: str
+    key: Any
 
 
 class Done(Effect, frozen=True):

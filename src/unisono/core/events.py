@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -13,12 +13,14 @@ from unisono.errors import UNDECODABLE
 from unisono.trace import schema
 
 INBOX = "_unisono.inbox."
+VOTER_INBOX = "_unisono.voter."
 EVERYONE = "_unisono.all"  # the node id, and the topic, that reaches every node
 
 # A count or number on the wire; anything else does not decode.
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 # How many events of each topic come before (or are) this one, as far as the stamp counts them.
 Stamp = dict[str, Number]
+NUMBER = "*"  # in a stamp: a number that runs over all topics (no topic has this name)
 
 
 LIFE_BITS = 32
@@ -33,6 +35,11 @@ def first_of(life: int) -> int:
 def inbox(node: str) -> str:
     """The topic on which a node takes its point-to-point messages."""
     return INBOX + node
+
+
+def voter_inbox(node: str) -> str:
+    """Where it takes those of voters: they never queue behind others."""
+    return VOTER_INBOX + node
 
 
 class Status(StrEnum):
@@ -108,6 +115,9 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="event")
 
 class Control(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Base of the messages that layers of different nodes exchange. Subclasses set a tag."""
+
+    echoes: ClassVar[bool] = False  # a node hears what it said to everyone
+    urgent: ClassVar[bool] = False  # sent to the inbox for voters
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):

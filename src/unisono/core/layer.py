@@ -7,7 +7,7 @@ so a layer overrides only what it changes; `qos/template.py` shows how to write 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from unisono.core.effects import (
     Arrive,
@@ -80,8 +80,12 @@ class Layer:
         """A control that this layer owns."""
         raise AssertionError(f"layer {self.name} owns no control {type(message).__name__}")
 
-    def timer(self, key: str, now: int) -> Effects:
+    def timer(self, key: Any, now: int) -> Effects:
         raise AssertionError(f"layer {self.name} set no timer {key!r}")
+
+    def synced(self, log: str, count: int, now: int) -> Effects:
+        """So many more records of this log are on the disk."""
+        return ()
 
 
 class FrameLayer:

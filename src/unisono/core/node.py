@@ -15,6 +15,7 @@ import msgspec
 from unisono.core.effects import (
     Arrive,
     CancelTimer,
+    Cast,
     Deliver,
     Done,
     Effect,
@@ -27,12 +28,12 @@ from unisono.core.effects import (
     Transmit,
     Unsubscribe,
 )
-from unisono.core.events import EVERYONE, Control, Delivery, Event, first_of, inbox
+from unisono.core.events import EVERYONE, Control, Delivery, Event, first_of, inbox, voter_inbox
 from unisono.core.layer import Effects, FrameLayer, Layer
 from unisono.core.limits import Limits, check_attributes, check_payload, check_topic
 from unisono.core.once import Recent, check_own, is_own
 from unisono.core.predicate import Attributes, Predicate, parse
-from unisono.core.stack import SEPARATOR, Stack
+from unisono.core.stack import SEPARATOR, Stack, TimerKey
 from unisono.core.wire import Codec, Rejected
 from unisono.errors import BadInput
 from unisono.trace import schema
@@ -67,7 +68,8 @@ class Node:
         self.frame_layers = tuple(frame_layers)
         self.codec = Codec(self.stack.controls, self.limits.payload_bytes + _ENVELOPE_BYTES)
         self.rejected: Counter[str] = Counter()
-        self._joins = any(layer.joins for layer in layers)
+        joining = sum(layer.joins for layer in layers)
+        self._undone = {JOIN: joining, CLOSE: joining}  # how many layers have not said so
         self._seq = self._position = first_of(life)
         self._subscribed_from: dict[str, int] = {}  # topic -> from_us
         self._wanted: set[str] = set()  # as last asked for; operations may be under way
@@ -96,7 +98,7 @@ class Node:
         talking = self.stack.controls or any(layer.talks for layer in self.frame_layers)
         if talking:  # else nobody here would understand the messages of others
             effects.insert(0, Subscribe((inbox(self.id), EVERYONE)))
-        if not self._joins:
+        if not self._undone[JOIN]:
             effects.append(Done(JOIN))
         out = self._out(effects, now)
         for index, layer in enumerate(self.frame_layers):
@@ -183,7 +185,7 @@ class Node:
         """Leave: ends with Done("close") once the layers have handed over what others need."""
         rows = [self._end(topic, now) for topic in tuple(self._subscribed_from)]
         effects = self.stack.close(now)
-        if not self._joins:
+        if not self._undone[CLOSE]:
             effects.append(Done(CLOSE))
         return self._out([*rows, *effects], now)
 
@@ -195,18 +197,22 @@ class Node:
             return self._arrive(len(self.frame_layers), topic, frame, now)
         return self._take(topic, frame, now)
 
-    def timer(self, key: str, now: int) -> list[Effect]:
-        kind, _, rest = key.partition(SEPARATOR)
-        if kind != FRAME_TIMER:
+    def timer(self, key: TimerKey, now: int) -> list[Effect]:
+        name, local = key
+        if name != FRAME_TIMER:
             return self._out(self.stack.timer(key, now), now)
-        index, _, local = rest.partition(SEPARATOR)
+        index, local = local
         out: list[Effect] = []
-        self._frames(int(index), self.frame_layers[int(index)].timer(local, now), now, out)
+        self._frames(index, self.frame_layers[index].timer(local, now), now, out)
         return out
 
-    def frame_layer_of(self, key: str) -> FrameLayer:
-        """Whose timer it is."""
-        return self.frame_layers[int(key.split(SEPARATOR)[1])]
+    def frame_layer_of(self, key: TimerKey) -> FrameLayer | None:
+        """Whose timer it is, if it is a frame layer's."""
+        return self.frame_layers[key[1][0]] if key[0] == FRAME_TIMER else None
+
+    def synced(self, log: str, count: int, now: int) -> list[Effect]:
+        """So many more records of this log are on the disk."""
+        return self._out(self.stack.synced(log, count, now), now)
 
     def reconnected(self, now: int) -> list[Effect]:
         """The event service is back after an interruption."""
@@ -238,8 +244,12 @@ class Node:
             effects = sorted(effects, key=attrgetter("rank"))
         for effect in effects:
             if isinstance(effect, Send):
-                topic = EVERYONE if effect.to == EVERYONE else inbox(effect.to)
-                self._transmit(topic, effect.message, None, now, out)
+                message = effect.message
+                place = voter_inbox(effect.to) if message.urgent else inbox(effect.to)
+                topic = EVERYONE if effect.to == EVERYONE else place
+                self._transmit(topic, message, None, now, out)
+            elif isinstance(effect, Cast):
+                self._transmit(effect.topic, effect.message, None, now, out)
             elif isinstance(effect, Publish):
                 event = effect.event
                 if self._records and event.stamp is not None:
@@ -251,6 +261,8 @@ class Node:
             elif isinstance(effect, Record):
                 if self._records:
                     out.append(effect)
+            elif isinstance(effect, Done) and self._waits_for_others(effect):
+                pass
             elif isinstance(effect, Done):
                 out.extend(self._subscriptions(effect.ticket, now))
                 if effect.ticket == CLOSE and effect.error is None:
@@ -266,6 +278,13 @@ class Node:
             out.extend(self._out(self.stack.farewell(now), now))
             out.append(Done(CLOSE))
         return out
+
+    def _waits_for_others(self, done: Done) -> bool:
+        """Whether other layers have not joined, or not let go, yet."""
+        if done.error is not None or done.ticket not in self._undone:
+            return False
+        self._undone[done.ticket] -= 1
+        return self._undone[done.ticket] > 0
 
     def _tell_frame_layers(
         self, effect: Subscribe | Unsubscribe, now: int, out: list[Effect]
@@ -305,9 +324,9 @@ class Node:
                 lower = self.frame_layers[index + 1]
                 self._frames(index + 1, lower.publish(effect.topic, effect.frame, now), now, out)
             elif isinstance(effect, SetTimer):
-                out.append(SetTimer(f"{FRAME_TIMER}|{index}|{effect.key}", effect.at_us))
+                out.append(SetTimer((FRAME_TIMER, (index, effect.key)), effect.at_us))
             elif isinstance(effect, CancelTimer):
-                out.append(CancelTimer(f"{FRAME_TIMER}|{index}|{effect.key}"))
+                out.append(CancelTimer((FRAME_TIMER, (index, effect.key))))
             else:
                 out.append(effect)
 
@@ -331,7 +350,7 @@ class Node:
             if message.topic != topic:
                 return self._reject("wrong topic", topic, now)
             return self._out(self.stack.notify(message, now), now)
-        if sender == self.id:
+        if sender == self.id and not message.echoes:
             return []  # our own broadcast, come back
         return self._out(self.stack.receive(message, sender, now), now)
 

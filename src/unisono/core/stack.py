@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from unisono.core.effects import (
     CancelTimer,
+    Done,
     Effect,
     Notify,
     Publish,
@@ -19,7 +21,8 @@ from unisono.core.events import Control, Event, Status
 from unisono.core.layer import Effects, Layer
 from unisono.core.predicate import Predicate
 
-SEPARATOR = "|"  # between a layer's name and its own names of timers and tickets
+SEPARATOR = "|"  # between a layer's name and its own names of tickets
+TimerKey = tuple[str, Any]  # a layer's name, and its own key
 
 DOWN = (Publish, Send, Subscribe, Unsubscribe)
 
@@ -88,11 +91,18 @@ class Stack:
         self._route(owner, self.layers[owner].receive(message, sender, now), now, out)
         return out
 
-    def timer(self, key: str, now: int) -> list[Effect]:
-        name, _, local = key.partition(SEPARATOR)
+    def timer(self, key: TimerKey, now: int) -> list[Effect]:
+        name, local = key
         index = self._by_name[name]
         out: list[Effect] = []
         self._route(index, self.layers[index].timer(local, now), now, out)
+        return out
+
+    def synced(self, log: str, count: int, now: int) -> list[Effect]:
+        """So many more records of this log are on the disk."""
+        out: list[Effect] = []
+        for index, layer in enumerate(self.layers):
+            self._route(index, layer.synced(log, count, now), now, out)
         return out
 
     def effective(self, ticket: str, now: int) -> list[Effect]:
@@ -139,6 +149,8 @@ class Stack:
                 self._route(owner, layer.receive(effect.message, effect.sender, now), now, out)
             elif kind is SetTimer or kind is CancelTimer:
                 out.append(self._named(index, effect))
+            elif kind is Done and SEPARATOR in effect.ticket:  # type: ignore[attr-defined]
+                out += self.effective(effect.ticket, now)  # type: ignore[attr-defined]
             elif bottom or not isinstance(effect, DOWN):
                 out.append(effect)
             else:
@@ -157,6 +169,6 @@ class Stack:
     def _named(self, index: int, effect: Effect) -> Effect:
         name = self.layers[index].name
         if isinstance(effect, SetTimer):
-            return SetTimer(f"{name}{SEPARATOR}{effect.key}", effect.at_us)
+            return SetTimer((name, effect.key), effect.at_us)
         assert isinstance(effect, CancelTimer)
-        return CancelTimer(f"{name}{SEPARATOR}{effect.key}")
+        return CancelTimer((name, effect.key))

@@ -9,7 +9,7 @@ from random import Random
 import msgspec
 
 from unisono.core.effects import Notify, Send
-from unisono.core.events import Event, Status
+from unisono.core.events import NUMBER, Event, Status
 from unisono.experiments.data_centres import (
     MEASURES,
     PAPER_BUFFER,
@@ -25,7 +25,6 @@ from unisono.experiments.data_centres import (
     verdict,
 )
 from unisono.experiments.registry import Claim, Experiment, Table
-from unisono.qos.sequencer import ALL
 from unisono.qos.uec import Request, UnconsciousConsistency
 
 RATES = (1, 5, 10, 25, 50, 100)
@@ -54,7 +53,7 @@ def text_example() -> tuple[list[int], list[int]]:
                 continue
             for heard in layers["replica"].receive(sent.message, sequencer, 0):
                 if isinstance(heard, Notify) and heard.event.stamp is not None:
-                    numbers.append(heard.event.stamp[ALL])
+                    numbers.append(heard.event.stamp[NUMBER])
                     if heard.status is Status.OUT_OF_ORDER:
                         late.append(numbers[-1])
     return numbers, late

@@ -15,7 +15,7 @@ import pyarrow as pa
 from unisono.core.events import Delivery
 from unisono.core.predicate import Attributes
 from unisono.errors import BadInput, EnvironmentLacks
-from unisono.files import hold, is_held, replace
+from unisono.files import hold, is_held, replace, sync_folder
 from unisono.journal.frames import (
     END,
     SCHEMA,
@@ -135,11 +135,7 @@ class Journal:
         if self._file is not None:
             self._file.close()
         self._file, self._size = fresh, 0
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # so that the new name survives a crash
-        finally:
-            os.close(folder)
+        sync_folder(self.folder)
 
     def _undo(self) -> None:
         """Back to the end of the last whole frame."""

@@ -15,6 +15,8 @@ from unisono.core.predicate import Attributes
 from unisono.errors import BusClosed
 from unisono.net.runtime import Runtime
 from unisono.qos.deadline import Deadline, Timeliness
+from unisono.qos.total_order.by_log.domain import Domain
+from unisono.qos.total_order.by_log.layer import LogOrder
 from unisono.qos.total_order.layer import TotalOrder
 
 
@@ -47,6 +49,17 @@ class Topic(msgspec.Struct, frozen=True):
     rank: int  # place in the topic order, 1 is the highest
 
 
+class LogOverview(msgspec.Struct, frozen=True):
+    """The log of a domain as one process sees it."""
+
+    log: str
+    leader: str  # empty: none is known
+    term: int
+    voters: tuple[str, ...]
+    spares: tuple[str, ...]  # would vote if a voter fell silent
+    events: int  # put in order so far, as far as is known here
+
+
 class Overview(msgspec.Struct, frozen=True):
     """The bus as one process sees it."""
 
@@ -56,6 +69,7 @@ class Overview(msgspec.Struct, frozen=True):
     epoch: int = 0  # how often the topic order has changed
     topics: dict[str, Topic] = {}  # the busiest of each member
     clusters: dict[str, tuple[str, ...]] = {}  # of a mesh: where their coordinators are
+    logs: dict[str, LogOverview] = {}  # by domain
 
 
 def _overview(layer: TotalOrder, clusters: Mapping[str, tuple[str, ...]]) -> Overview:
@@ -68,6 +82,13 @@ def _overview(layer: TotalOrder, clusters: Mapping[str, tuple[str, ...]]) -> Ove
     ranked = enumerate(sorted(found, key=order.key), 1)
     topics = {topic: Topic(*found[topic], rank) for rank, topic in ranked}
     return Overview(view.number, view.members, members.complete, epoch, topics, dict(clusters))
+
+
+def _log_overview(domain: Domain) -> LogOverview:
+    known = domain.known
+    return LogOverview(
+        known.log, known.leader or "", known.term, known.voters, known.spares, domain.number
+    )
 
 
 class Bus:
@@ -94,10 +115,14 @@ class Bus:
     def overview(self) -> Overview:
         """What this process knows of the bus: members, topic order, who manages what."""
         clusters = self._runtime.clusters
+        found = Overview(clusters=dict(clusters))
+        logs: dict[str, LogOverview] = {}
         for layer in self._runtime.node.stack.layers:
             if isinstance(layer, TotalOrder):
-                return _overview(layer, clusters)
-        return Overview(clusters=dict(clusters))
+                found = _overview(layer, clusters)
+            elif isinstance(layer, LogOrder):
+                logs = {name: _log_overview(domain) for name, domain in layer.domains.items()}
+        return msgspec.structs.replace(found, logs=logs)
 
     @property
     def timeliness(self) -> dict[str, Timeliness]:

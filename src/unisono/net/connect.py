@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from random import Random
+from socket import gethostname
 from types import TracebackType
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -34,7 +35,12 @@ from unisono.qos.fifo.options import Fifo
 from unisono.qos.membership import Membership
 from unisono.qos.reliable.options import Reliability
 from unisono.qos.total_order.adapt import Adapt
+from unisono.qos.total_order.by_log.domain import Domain, LogOptions
+from unisono.qos.total_order.by_log.layer import LogOrder, load
+from unisono.qos.total_order.by_log.messages import Hello, unknown_log
+from unisono.qos.total_order.by_log.voter import Retention
 from unisono.qos.total_order.layer import TotalOrder
+from unisono.qos.total_order.options import Total
 from unisono.trace.files import ParquetRecorder
 from unisono.trace.memory import NullRecorder, Recorder
 from unisono.trace.run import write_run
@@ -54,6 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The wished guarantees, checked. See `connect` for what each means."""
 
     order: dict[str, str]  # pattern -> guarantee, first match counts
+    totals: dict[str, Total] = {}  # how, of the patterns that are totally ordered
     delivery: dict[str, Literal["reliable", "none"]] = {}  # likewise
     deadline_ms: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = {}  # likewise
     profile: Literal["D-1", "D-2", "D-3"] | None = None
@@ -82,8 +89,24 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return "reliable" in self.delivery.values()
 
     def covers(self, topic: str) -> bool:
-        """Whether the topic is totally ordered."""
-        return _chosen(self.order, topic) == "total"
+        """Whether the topic is totally ordered by stamps."""
+        pattern = _pattern(self.order, topic)
+        return pattern in self.totals and self.totals[pattern].by == "stamps"
+
+    def domain(self, topic: str) -> str | None:
+        """The domain of a topic that is totally ordered by a log."""
+        pattern = _pattern(self.order, topic)
+        total = self.totals.get(pattern) if pattern is not None else None
+        return total.domain if total is not None and total.by == "log" else None
+
+    @property
+    def domains(self) -> dict[str, Total]:
+        """Those by a log."""
+        return {total.domain: total for total in self.totals.values() if total.by == "log"}
+
+    @property
+    def stamped(self) -> bool:
+        return any(total.by == "stamps" for total in self.totals.values())
 
     def in_fifo(self, topic: str) -> bool:
         """Whether the topic keeps the order of each publisher."""
@@ -104,15 +127,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 T = TypeVar("T")
 
 
+def _pattern(patterns: Mapping[str, T], topic: str) -> str | None:
+    """The first pattern that fits."""
+    return next((pattern for pattern in patterns if fnmatchcase(topic, pattern)), None)
+
+
 def _chosen(patterns: Mapping[str, T], topic: str) -> T | None:
     """What the first pattern that fits says."""
-    return next((v for pattern, v in patterns.items() if fnmatchcase(topic, pattern)), None)
+    pattern = _pattern(patterns, topic)
+    return None if pattern is None else patterns[pattern]
 
 
 def connect(
     url: str,
     *,
-    order: str | Mapping[str, str] = "total",
+    order: str | Total | Mapping[str, str | Total] = "total",
     buffer: int | None = None,
     hold_s: float | None = None,
     stamps: str = "exact",
@@ -141,6 +170,7 @@ def connect(
     order       "total", "fifo" (of each publisher, over all its topics with this order) or "none"
                 for all topics, or a mapping from topic patterns to these, first match first:
                 {"orders.*": "total", "*": "none"}; topics without a match are not ordered.
+                A unisono.Total says how total order is made.
                 All processes of a bus must choose alike for a topic.
     buffer      how many events may wait to be put in order; None: no bound; 0: none, late ones are
     tagged
@@ -169,9 +199,15 @@ def connect(
     """
     if isinstance(order, Mapping) and not order:
         raise BadInput("order is a guarantee, or a mapping from topic patterns to guarantees")
+    wished = order if isinstance(order, Mapping) else {"*": order}
+    totals = {
+        pattern: one if isinstance(one, Total) else Total()
+        for pattern, one in wished.items()
+        if isinstance(one, Total) or one == "total"
+    }
     options = _options(
         {
-            "order": {"*": order} if isinstance(order, str) else order,
+            "order": {p: "total" if isinstance(o, Total) else o for p, o in wished.items()},
             "buffer": buffer,
             "hold_s": 10.0 if hold_s is None else hold_s,
             "stamps": stamps,
@@ -190,8 +226,10 @@ def connect(
             "found": found,
         }
     )
+    options = msgspec.structs.replace(options, totals=totals)
     for pattern, guarantee in options.order.items():
         _check_guarantee(pattern, guarantee)
+    _check_domains(totals)
     if reliability is not None:
         if not isinstance(reliability, Reliability):
             raise BadInput(
@@ -208,6 +246,12 @@ def connect(
         options = msgspec.structs.replace(options, fifo=fifo)
     if profile is not None and deadline_ms is not None:
         raise Unsupported("a profile says what the deadlines are; leave deadline_ms out")
+    if not options.stamped and options.ordered:
+        useless = ["buffer"] if buffer is not None else []
+        useless += ["replicas"] if replicas is not None else []
+        useless += ["stamps"] if stamps != "exact" else []
+        if useless:
+            raise Unsupported(f'{", ".join(useless)}: that is for Total(by="stamps"); leave it out')
     if not options.ordered:
         given = {"buffer": buffer, "hold_s": hold_s, "discovery_s": discovery_s}
         useless = [option for option, value in given.items() if value is not None]
@@ -261,6 +305,14 @@ def _options(given: dict[str, object]) -> Options:
         found = re.search(r"\$\.(\w+)", str(error))
         option = found.group(1) if found else "order"
         raise BadInput(f"{option} is {_MEANT[option]}, not {given[option]!r}") from None
+
+
+def _check_domains(totals: Mapping[str, Total]) -> None:
+    """Patterns of one domain say the same of it."""
+    known: dict[str, Total] = {}
+    for total in totals.values():
+        if total.by == "log" and known.setdefault(total.domain, total) != total:
+            raise BadInput(f"two patterns say different things of domain {total.domain!r}")
 
 
 def _check_guarantee(pattern: str, guarantee: str) -> None:
@@ -323,13 +375,13 @@ class Connection:
         """Connect and join. The caller closes the bus."""
         options = self._options
         node_id = f"{options.name or 'node'}-{secrets.token_hex(4)}"
-        disk = Disk(Path(options.disk)) if options.disk is not None else None
+        disk = Disk(Path(options.disk), tuple(options.domains)) if options.disk else None
         if disk is not None:
             node_id = disk.node_id(node_id)
         recorder = _recorder(options, node_id, self._limits)
         service = self._service()
 
-        runtime = Runtime(node_id, service, recorder, disk)
+        runtime = Runtime(node_id, service, recorder, disk, disk.logs if disk is not None else None)
         flusher = asyncio.create_task(_flush(recorder, runtime))
 
         def shut() -> None:
@@ -360,7 +412,9 @@ def _node(
         limits = msgspec.structs.replace(limits, payload_bytes=min(limits.payload_bytes, most))
     layers: list[Layer] = []
     life = disk.life() if disk is not None else 0
-    if options.ordered:
+    if options.domains:
+        layers.append(_log_order(node_id, options, limits, service, disk, life))
+    if options.stamped:
         discovery_s = service.discovery_s if options.discovery_s is None else options.discovery_s
         stored = disk.load() if disk is not None else None
         members = Membership(
@@ -410,6 +464,55 @@ def _node(
     return Node(node_id, layers, frames, limits, options.trace is not None, life)
 
 
+def _log_order(
+    node_id: str,
+    options: Options,
+    limits: Limits,
+    service: EventService,
+    disk: Disk | None,
+    life: int,
+) -> LogOrder:
+    """The layer of the domains that have a log."""
+    discovery_s = service.discovery_s if options.discovery_s is None else options.discovery_s
+    stored = disk.load() if disk is not None else {}
+    domains = []
+    for name, total in options.domains.items():
+        hello = Hello(
+            unknown_log(name),
+            options.name or "",
+            gethostname()[:100],
+            manages=options.manage,
+            disk=disk is not None,
+            found=options.manage and options.found,
+        )
+        retention = Retention(
+            seconds=total.retention_s, bytes=max(1, round(total.retention_mb * (1 << 20)))
+        )
+        domains.append(
+            Domain(
+                name,
+                node_id,
+                hello,
+                Random(secrets.token_bytes(16)),
+                limits,
+                LogOptions(
+                    voters=total.voters or service.replicas,
+                    period_us=round(options.period_s * SECOND),
+                    discovery_us=round(discovery_s * SECOND),
+                    join_us=round(max(options.patience_s, 4 * discovery_s) * SECOND),
+                    patience_us=round(options.patience_s * SECOND),
+                    hold_us=round(options.hold_s * SECOND),
+                    retention=retention,
+                ),
+                incarnation=life,
+                durable=disk is not None,
+                stored=load(stored, name, *disk.loaded[name]) if disk is not None else None,
+            )
+        )
+    chosen = lru_cache(1 << 16)(options.domain)
+    return LogOrder(node_id, domains, chosen, votes=options.manage)
+
+
 def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:
     if options.trace is None:
         return NullRecorder()
@@ -421,9 +524,11 @@ def _recorder(options: Options, node_id: str, limits: Limits) -> Recorder:
     promises = ["phantoms"]
     if options.ordered:
         promises += ["total-order", "topic-fifo", "duplicates"]
+    if set(options.domains) and len(options.domains) == 1 and set(options.order) == {"*"}:
+        promises += ["fifo"]
     if set(options.order.values()) == {"fifo"} and "*" in options.order:
         promises += ["fifo", "topic-fifo", "duplicates"]
-    if options.ordered and options.stamps == "exact":
+    if options.ordered and options.stamps == "exact" and len(options.domains) < 2:
         promises.append("global-order")
     about: dict[str, Any] = {
         "version": unisono_version(),

@@ -1,4 +1,4 @@
-"""What a node keeps over a restart: a table of keys and values in an SQLite file.
+"""What a node keeps over a restart: a table of keys and values in an SQLite file, and its logs.
 
 One transaction per call, synced before it returns, so that nothing is told to others that a crash
 could undo. The node's id lies there too: with its disk a restarted process is the same member;
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from unisono.core.effects import Store
 from unisono.errors import BadInput, EnvironmentLacks
+from unisono.segments.store import Store as LogStore
 
 _NODE_ID = "node-id"
 _LIFE = "life"
@@ -24,7 +25,7 @@ _FORMAT = 2  # of what managers and views keep; changes with their messages
 class Disk:
     """The store of one node. Not for two processes at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, domains: Sequence[str] = ()) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(folder / _FILE, isolation_level=None, timeout=0)
@@ -46,6 +47,9 @@ class Disk:
                 f"the state in {folder} is of another version of Unisono ({found}, not {_FORMAT}); "
                 "use that one, or a new folder"
             )
+
+        self.logs = {name: LogStore(folder / f"log-{name}") for name in domains}
+        self.loaded = {name: log.load() for name, log in self.logs.items()}
 
     def load(self) -> dict[str, bytes]:
         """Everything kept, but for the node's id and its lives."""

@@ -13,14 +13,18 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
+from typing import Any
 
 from unisono.core.effects import (
+    Append,
     CancelTimer,
     Deliver,
     Done,
     Effect,
     Fail,
+    Rebase,
     Record,
     SetTimer,
     Store,
@@ -29,7 +33,7 @@ from unisono.core.effects import (
     Trouble,
     Unsubscribe,
 )
-from unisono.core.events import Delivery
+from unisono.core.events import VOTER_INBOX, Delivery
 from unisono.core.limits import RESERVED
 from unisono.core.node import CLOSE, JOIN, Node
 from unisono.core.predicate import Attributes
@@ -38,6 +42,8 @@ from unisono.errors import BadInput, BusClosed, EnvironmentLacks, NotAcknowledge
 from unisono.net.bundle import bundles, frames_of
 from unisono.net.clock import Clock
 from unisono.net.disk import Disk
+from unisono.net.log_writer import LogWriter
+from unisono.segments.store import Store as LogStore
 from unisono.trace.memory import Recorder
 
 log = logging.getLogger("unisono")
@@ -54,10 +60,18 @@ class Runtime:
     node: Node  # from open() on
 
     def __init__(
-        self, name: str, service: EventService, recorder: Recorder, disk: Disk | None = None
+        self,
+        name: str,
+        service: EventService,
+        recorder: Recorder,
+        disk: Disk | None = None,
+        logs: Mapping[str, LogStore] | None = None,
     ) -> None:
         self.now = Clock()
         self._disk = disk
+        self._logs = {
+            log: LogWriter(store, partial(self._synced, log)) for log, store in (logs or {}).items()
+        }
         self._name = name
         self.troubles: deque[str] = deque(maxlen=_TROUBLES)
         self.failure: UnisonoError | None = None
@@ -68,9 +82,10 @@ class Runtime:
         self._tickets: dict[str, asyncio.Future[None]] = {}
         # Most timers are moved or cancelled before they are due: when each is, by the loop's time;
         # and what wakes us, perhaps too early, and when.
-        self._due: dict[str, float] = {}
-        self._alarms: dict[str, tuple[float, asyncio.TimerHandle]] = {}
+        self._due: dict[Any, float] = {}
+        self._alarms: dict[Any, tuple[float, asyncio.TimerHandle]] = {}
         self._messages: deque[Transmit | Subscribe | Unsubscribe] = deque()
+        self._urgent: deque[Transmit] = deque()  # between voters
         self._events: deque[Transmit] = deque()
         self._wake_messages = asyncio.Event()
         self._wake_events = asyncio.Event()
@@ -100,6 +115,7 @@ class Runtime:
         self._tasks = [
             asyncio.create_task(self._guard(self._run_messages())),
             asyncio.create_task(self._guard(self._run_events())),
+            *(asyncio.create_task(self._guard(log.run())) for log in self._logs.values()),
         ]
         self.joining = True
         joined = self.ticket(JOIN)
@@ -111,7 +127,7 @@ class Runtime:
         done = self.ticket(CLOSE)
         self.carry(self.node.close(self.now()))
         await done
-        while (self._messages or self._events) and self.failure is None:  # the last words
+        while self.failure is None and (self._messages or self._urgent or self._events):
             self._lane_empty.clear()
             await self._lane_empty.wait()
         if self.failure is None:
@@ -130,6 +146,8 @@ class Runtime:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._logs.values():
+            await writer.close()
         self.fail(BusClosed("the bus is closed"))
         await self._service.close()
 
@@ -222,6 +240,8 @@ class Runtime:
         self.outstanding += 1
         acknowledged.add_done_callback(self._one_less)
         self.carry(effects)
+        if self.failure is not None:
+            raise self.failure
         return event_id, acknowledged
 
     def _one_less(self, future: asyncio.Future[None]) -> None:
@@ -250,7 +270,11 @@ class Runtime:
         if self._disk is not None:
             stores = [effect for effect in effects if isinstance(effect, Store)]
             if stores:
-                self._disk.write(stores)
+                try:
+                    self._disk.write(stores)
+                except UnisonoError as error:
+                    self.fail(error)  # nobody hears of what is not kept
+                    return
         for effect in effects:
             if isinstance(effect, Transmit):
                 self._transmit(effect)
@@ -272,6 +296,8 @@ class Runtime:
                 self._done(effect.ticket, effect.error)
             elif isinstance(effect, Trouble):
                 self.on_trouble(effect.text)
+            elif isinstance(effect, Append | Rebase):
+                self._logs[effect.log].put(effect)
             elif isinstance(effect, Store):
                 pass  # written above, before everything that others see
             else:
@@ -279,7 +305,10 @@ class Runtime:
                 self.fail(BusClosed(effect.error))
 
     def _transmit(self, effect: Transmit) -> None:
-        if not effect.topic.startswith(RESERVED):
+        if effect.topic.startswith(VOTER_INBOX):
+            self._urgent.append(effect)  # what voters have under way is bounded
+            self._wake_messages.set()
+        elif not effect.topic.startswith(RESERVED):
             self._events.append(effect)
             self._wake_events.set()
         elif len(self._messages) < _LANE_FRAMES:
@@ -287,6 +316,11 @@ class Runtime:
             self._wake_messages.set()
         else:
             self.on_trouble(f"the bus takes no messages; one to {effect.topic} was dropped")
+
+    def _synced(self, log: str, count: int) -> None:
+        if self.failure is None:
+            with self._told():
+                self.carry(self.node.synced(log, count, self.now()))
 
     def _done(self, ticket: str, error: str | None) -> None:
         future = self._tickets.pop(ticket, None)
@@ -310,7 +344,7 @@ class Runtime:
             alarm[1].cancel()
         self._alarms[effect.key] = (due, loop.call_at(due, self._fire, effect.key))
 
-    def _fire(self, key: str) -> None:
+    def _fire(self, key: Any) -> None:
         at, _ = self._alarms.pop(key)
         due = self._due.get(key)
         if due is None:
@@ -328,10 +362,13 @@ class Runtime:
 
     async def _run_messages(self) -> None:
         while True:
-            while self._messages:
+            while self._messages or self._urgent:
+                if self._urgent:
+                    await self._send_messages(self._urgent)
+                    continue
                 item = self._messages[0]
                 if isinstance(item, Transmit):
-                    await self._send_messages()
+                    await self._send_messages(self._messages)
                     continue
                 for topic in item.topics:
                     if isinstance(item, Subscribe):
@@ -345,11 +382,11 @@ class Runtime:
             self._wake_messages.clear()
             await self._wake_messages.wait()
 
-    async def _send_messages(self) -> None:
+    async def _send_messages(self, line: deque[Any]) -> None:
         """Those in line up to the next change of a subscription; together if to the same place."""
         waiting: dict[str, list[bytes]] = {}
         count = 0
-        for item in islice(self._messages, _BUNDLED):
+        for item in islice(line, _BUNDLED):
             if not isinstance(item, Transmit):
                 break
             waiting.setdefault(item.topic, []).append(item.frame)
@@ -358,7 +395,7 @@ class Runtime:
             for frame in bundles(frames, self._service.max_frame_bytes):
                 await self._service.publish(topic, frame)
         for _ in range(count):
-            self._messages.popleft()
+            line.popleft()
 
     async def _run_events(self) -> None:
         while True:
@@ -376,8 +413,14 @@ class Runtime:
         """Hand over events, acknowledge them once the bus has them; again if that is unknown."""
         while batch:
             generation = self._service.generation
+            topics: dict[str, list[bytes]] = {}
             for item in batch:
-                await self._service.publish(item.topic, item.frame)
+                topics.setdefault(item.topic, []).append(item.frame)
+            for topic, frames in topics.items():
+                for frame in bundles(frames, self._service.max_frame_bytes):
+                    await self._service.publish(topic, frame)
+            if not any(item.acknowledges for item in batch):
+                return
             try:
                 await self._service.flush()
                 if generation != self._service.generation:

@@ -20,13 +20,12 @@ from typing import ClassVar
 import msgspec
 
 from unisono.core.effects import Done, Effect, Notify, Publish, Send, Subscribe
-from unisono.core.events import Control, Event, Status
+from unisono.core.events import NUMBER, Control, Event, Status
 from unisono.core.layer import Effects, Layer
 from unisono.core.limits import Limits
 from unisono.errors import UNDECODABLE
 
 GROUP = "_unisono.group"
-ALL = "*"  # in a stamp: a number that runs over all topics (no topic has this name)
 
 
 class ToSequencer(Control, frozen=True, array_like=True, tag="to-sequencer"):
@@ -99,7 +98,7 @@ class Sequencer(Layer):
 
     def _number(self, event: Event, now: int) -> list[Effect]:
         self._last += 1
-        event = msgspec.structs.replace(event, stamp={ALL: self._last})
+        event = msgspec.structs.replace(event, stamp={NUMBER: self._last})
         if self._members is not None:
             copies = [Send(m, Numbered(event)) for m in self._members if m != self._node_id]
             return [*copies, *self._arrive(event)]
@@ -124,7 +123,7 @@ class Sequencer(Layer):
             return ()
 
     def _arrive(self, event: Event) -> list[Effect]:
-        number = (event.stamp or {}).get(ALL, 0)
+        number = (event.stamp or {}).get(NUMBER, 0)
         if number < 1:
             self._ignored["without a number"] += 1
         elif number <= self._upto or number in self._waiting:

@@ -23,9 +23,8 @@ from typing import ClassVar
 import msgspec
 
 from unisono.core.effects import Done, Effect, Notify, Send, SetTimer
-from unisono.core.events import Control, Event, Status
+from unisono.core.events import NUMBER, Control, Event, Status
 from unisono.core.layer import Effects, Layer
-from unisono.qos.sequencer import ALL
 
 SERVE = "serve"
 
@@ -118,7 +117,7 @@ class UnconsciousConsistency(Layer):
                 return []
             return self._number(message.event)
         assert isinstance(message, Rumour)
-        if (message.event.stamp or {}).get(ALL, 0) < 1:
+        if (message.event.stamp or {}).get(NUMBER, 0) < 1:
             self._ignored["without a number"] += 1
             return []
         return self._hear(message.event)
@@ -126,7 +125,7 @@ class UnconsciousConsistency(Layer):
     def _number(self, event: Event) -> list[Effect]:
         number = self._numbered * len(self._coalition) + self._pid
         self._numbered += 1
-        return self._hear(msgspec.structs.replace(event, stamp={ALL: number}))
+        return self._hear(msgspec.structs.replace(event, stamp={NUMBER: number}))
 
     def _hear(self, event: Event) -> list[Effect]:
         """Heard for the first time: pass it on and notify."""
@@ -144,7 +143,7 @@ class UnconsciousConsistency(Layer):
             self._ignored["not subscribed"] += 1
             return out
         assert event.stamp is not None
-        number = event.stamp[ALL]
+        number = event.stamp[NUMBER]
         status = Status.OUT_OF_ORDER if number < self._greatest else Status.IN_ORDER
         self._greatest = max(self._greatest, number)
         return [*out, Notify(event, status)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from unisono.core.events import Delivery, Status
+from unisono.core.events import NUMBER, Delivery, Status
 from unisono.sim.global_order import GlobalOrderCheck
 from unisono.sim.verdict import Check
 
@@ -76,6 +76,27 @@ class FifoCheck(Check):
         self._last[key] = (seq, delivery.id)
 
 
+class NumbersCheck(Check):
+    """A number of the log means one event, and what is untagged comes by rising number."""
+
+    _events: dict[int, str] = {}
+    _last: dict[str, int] = {}
+
+    def delivered(self, node: str, delivery: Delivery) -> None:
+        number = (delivery.stamp or {}).get(NUMBER)
+        if number is None:
+            return
+        other = self._events.setdefault(number, delivery.id)
+        if other != delivery.id:
+            self.violated({"number": number, "events": [other, delivery.id]})
+        if delivery.status is Status.OUT_OF_ORDER:
+            return
+        last = self._last.get(node, 0)
+        if number <= last:
+            self.violated({"subscriber": node, "event": delivery.id, "numbers": [last, number]})
+        self._last[node] = number
+
+
 class DeadlineCheck(Check):
     """What comes after the deadline says so, and nothing else does."""
 
@@ -118,7 +139,8 @@ class Checks:
         self.duplicates = Check()
         self.phantoms = Check()
         self.losses = Check()
-        self.numbers = Check()
+        self.numbers = NumbersCheck()
+        self.tags = Check()
         self.copies = Check()
         self.views = Check()
         self.stuck = Check()
@@ -146,6 +168,11 @@ class Checks:
         if known is None:
             self.phantoms.violated({"subscriber": node, "event": delivery.id})
             return
+        if delivery.status in (Status.OUT_OF_ORDER, Status.GAP_SKIPPED):
+            self.tags.violated(
+                {"subscriber": node, "event": delivery.id, "status": str(delivery.status)}
+            )
+        self.numbers.delivered(node, delivery)
         self.total_order.delivered(node, delivery)
         self.global_order.delivered(node, delivery)
         self.fifo.delivered(node, delivery, known[1])
@@ -224,6 +251,7 @@ class Checks:
             "phantoms": self.phantoms,
             "losses": self.losses,
             "numbers": self.numbers,
+            "tags": self.tags,
             "copies": self.copies,
             "views": self.views,
             "stuck": self.stuck,

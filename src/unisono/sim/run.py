@@ -13,21 +13,13 @@ import msgspec
 from unisono.core.entropy import stream
 from unisono.core.events import Delivery
 from unisono.core.layer import Layer
-from unisono.core.limits import Limits
-from unisono.core.node import Node
 from unisono.core.predicate import parse
-from unisono.qos.choice import STORE_KEY
-from unisono.qos.content import Content
-from unisono.qos.deadline import Deadline, Goal
-from unisono.qos.fifo.options import Fifo
-from unisono.qos.membership import Membership
+from unisono.qos.total_order.by_log.layer import LogOrder
 from unisono.qos.total_order.layer import TotalOrder
-from unisono.qos.total_order.order import TopicOrder
-from unisono.qos.views import View
 from unisono.sim.check import Checks
 from unisono.sim.detector import PatternDetector
-from unisono.sim.faults import fault_layers
 from unisono.sim.losses import Losses
+from unisono.sim.nodes import DOMAIN, SECOND, Nodes
 from unisono.sim.scenario import ONLINE, Scenario
 from unisono.sim.verdict import INVALID, VALID, Check, Witness
 from unisono.sim.world import World
@@ -36,9 +28,6 @@ from unisono.trace.memory import MemoryRecorder
 from unisono.trace.run import write_run
 from unisono.version import unisono_version
 
-SECOND = 1_000_000
-_CATCH_UP_S = 10.0  # where events may be lost and no hold is given
-_RETRY_US = 3 * SECOND
 _PATIENCE_US = 150 * SECOND
 _QUIET_US = 20 * SECOND
 DETECTION = "detection"  # kind of a control row: a detector found its pattern
@@ -109,6 +98,7 @@ class _Run:
             only_messages=scenario.faults.only == "messages",
             losses=Losses(scenario.loss, seed) if scenario.loss.lossy else None,
         )
+        self.nodes = Nodes(scenario, seed, self.world, self.founders, self.faults, self.chaos.disks)
         self.reborn = iter(reborn)
         self.detectors: dict[str, PatternDetector] = {}
         if scenario.subscribers.pattern:
@@ -122,56 +112,6 @@ class _Run:
         self._down: dict[str, str] = {}  # crashed nodes that will come back
         self._reborn: set[str] = set()
         self._tickets = 0
-        self._lives: dict[str, int] = {}
-
-    def node(self, name: str, newcomer: bool = False) -> Node:
-        scenario = self.scenario
-        stored = self.world.disks.setdefault(name, {}) if self.chaos.disks else None
-        limits = Limits()
-        life = self._lives[name] = self._lives.get(name, -1) + 1
-        layers: list[Layer] = []
-        if scenario.order == "total":
-            first = View("sim", 1, tuple(self.founders), replicas=scenario.replicas)
-            initial = None if newcomer else first
-            members = Membership(
-                name,
-                limits,
-                initial=initial,
-                found=not newcomer,
-                period_us=SECOND if scenario.watched else None,
-                discovery_us=3 * SECOND,
-                patience_us=3600 * SECOND,
-                stored=stored.get(STORE_KEY) if stored else None,
-            )
-            hold = scenario.hold_s
-            catch_up = _CATCH_UP_S if hold is None and scenario.loses_events else hold
-            layers.append(
-                TotalOrder(
-                    name,
-                    members,
-                    order=TopicOrder(scenario.topic_names),
-                    exact=scenario.stamps == "exact",
-                    buffer=None if scenario.buffer == "unbounded" else scenario.buffer,
-                    hold_us=None if hold is None else round(hold * SECOND),
-                    catch_up_us=None if catch_up is None else round(catch_up * SECOND),
-                    retry_us=_RETRY_US,
-                    adapt=scenario.adapt,
-                    stored=stored,
-                    life=life,
-                    limits=limits,
-                )
-            )
-        if scenario.order == "fifo":
-            layers.append((scenario.fifo or Fifo()).layer(name, limits=limits, life=life))
-        layers.insert(0, Content())
-        if scenario.deadline_ms is not None:
-            goal = Goal(scenario.deadline_ms, 1.0)
-            layers.insert(0, Deadline(lambda topic: (goal,)))
-        frames = list(fault_layers(self.faults, name, self.seed, self.world.weather))
-        if scenario.delivery is not None:
-            rng = stream(self.seed, "reliable", name)
-            frames.insert(0, scenario.delivery.layer(name, rng, limits))
-        return Node(name, layers, frames, limits, life=life)
 
     # What the world tells: the checkers hear all, the applications their notifications.
 
@@ -193,9 +133,9 @@ class _Run:
     def run(self) -> Outcome:
         world = self.world
         for name in self.founders:
-            world.add(self.node(name))
+            world.add(self.nodes.make(name))
         self._subscribe_all()
-        world.run(3600 * SECOND, stop=lambda: not world.pending)
+        world.run(3600 * SECOND, stop=lambda: not world.pending and self._in_one_log())
         started_us = world.now
         self._plan_publications(started_us)
         if self.scenario.subscribers.change_every_s:
@@ -339,14 +279,14 @@ class _Run:
 
     def _come_at(self, at: int, name: str, rng: random.Random) -> None:
         def come(now: int) -> None:
-            self.world.add(self.node(name, newcomer=True))
+            self.world.add(self.nodes.make(name, newcomer=True))
             self.subscribers.append(name)
             self._subscribe(name, rng)
 
         self.world.at(at, come)
 
     def _join_at(self, at: int, name: str) -> None:
-        self.world.at(at, lambda now: self.world.add(self.node(name, newcomer=True)))
+        self.world.at(at, lambda now: self.world.add(self.nodes.make(name, newcomer=True)))
 
     def _leave_at(self, at: int, name: str) -> None:
         self.world.at(at, lambda now: self.world.close(name))
@@ -452,11 +392,48 @@ class _Run:
     def _healthy(self) -> bool:
         """Everyone alive follows one complete view, and nobody is down."""
         layers = [layer for node in self.world.nodes.values() for layer in node.stack.layers]
+        if self.scenario.by == "log":
+            return not self._down and self._log_is_well(layers)
         views = [layer.members for layer in layers if isinstance(layer, TotalOrder)]
         newest = max((m.view for m in views if m.view), key=lambda view: view.number)
         closing = {ticket.partition(":")[0] for ticket in self.world.pending if ":close" in ticket}
         alive = set(newest.members) == self.world.nodes.keys() - closing
         return alive and not self._down and all(m.view == newest and m.complete for m in views)
+
+    def _unsettled(self) -> Iterator[Witness]:
+        """What a log that is well has not: at the end nothing is held or waited for."""
+        if self.scenario.order != "total" or self.scenario.by != "log":
+            return
+        layers = [layer for node in self.world.nodes.values() for layer in node.stack.layers]
+        if not self._log_is_well(layers):
+            yield {"log": "no leader, or not as many voters as there should be"}
+        for layer in layers:
+            if isinstance(layer, LogOrder):
+                domain = layer.domains[DOMAIN]
+                if domain.subscriber.behind:
+                    yield {"node": layer.id, "subscriber at": domain.subscriber.position}
+                if not domain.publisher.idle:
+                    yield {"node": layer.id, "publisher": "has not done"}
+
+    def _in_one_log(self) -> bool:
+        """Logs that were begun apart have become one."""
+        layers = [layer for node in self.world.nodes.values() for layer in node.stack.layers]
+        logs = [la.domains[DOMAIN].known.log for la in layers if isinstance(la, LogOrder)]
+        return len(set(logs)) <= 1
+
+    def _log_is_well(self, layers: list[Layer]) -> bool:
+        """All voters are here and have what the leader has."""
+        domains = [layer.domains[DOMAIN] for layer in layers if isinstance(layer, LogOrder)]
+        voters = [domain.voter for domain in domains if domain.voter is not None]
+        rafts = [voter.raft for voter in voters]
+        leaders = [raft for raft in rafts if raft.serves]
+        if len(leaders) != 1:
+            return False
+        present = leaders[0].log.configuration
+        settled = leaders[0].log.configured_at <= leaders[0].committed and not present.joining
+        full = len(present.voters) >= self.scenario.replicas
+        here = present.everyone <= self.world.nodes.keys()
+        return settled and full and here and all(leaders[0].has_all(v) for v in present.voters)
 
     def _restart(self, name: str, kind: str) -> None:
         if self._down.pop(name, None) is None:
@@ -465,10 +442,11 @@ class _Run:
             self.world.crash(name)
         if kind == "wiped":
             self.world.disks.pop(name, None)
+            self.world.logs.pop(name, None)
             name = next(self.reborn)
             self._reborn.add(name)
         self._fault("restart", name, kind)
-        self.world.add(self.node(name, newcomer=True))
+        self.world.add(self.nodes.make(name, newcomer=True))
 
     def _crash_publisher(self, name: str, now: int) -> None:
         """For good, with the copies that it holds: others must be well, as above."""
@@ -490,7 +468,11 @@ class _Run:
     def _copies(self) -> Iterator[tuple[str, str, tuple[int, int], bytes]]:
         for name, node in self.world.nodes.items():
             for layer in node.stack.layers:
-                if isinstance(layer, TotalOrder) and self.scenario.replicas > 1:
+                if isinstance(layer, LogOrder):
+                    voter = layer.domains[DOMAIN].voter
+                    if voter is not None:
+                        yield name, DOMAIN, (0, voter.applied), voter.state.encode()
+                elif isinstance(layer, TotalOrder) and self.scenario.replicas > 1:
                     for topic, replica in layer.replicas.items():
                         held = replica.held
                         yield name, topic, held.age, msgspec.msgpack.encode(held.state)
@@ -509,6 +491,8 @@ class _Run:
             round(self.chaos.clock_step_s * 2 * SECOND),
         )
         checks.content.finish(checks.delivered_ids, self.filtered)
+        for witness in self._unsettled():
+            checks.stuck.violated(witness)
         checks.compare_copies(self._copies())
         checks.compare_views(self.recorder.tables["control"])
         results = checks.results()

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from unisono.core.entropy import digest, stream
-from unisono.core.events import EVERYONE, INBOX
 from unisono.core.limits import RESERVED
 from unisono.sim.channels import Links
 from unisono.sim.losses import Losses
@@ -79,11 +78,7 @@ class TreeService:
                 self._routes.pop(topic, None)
 
     def publish(self, source: str, topic: str, frame: bytes, now: int) -> None:
-        if topic.startswith(INBOX):
-            target = topic[len(INBOX) :]
-            if target in self._subscribers.get(topic, ()):
-                self._hop(source, target, topic, frame, now, self._reach)
-        elif topic == EVERYONE:
+        if topic.startswith(RESERVED):  # messages take the direct link
             for target in sorted(self._subscribers.get(topic, ())):
                 self._hop(source, target, topic, frame, now, self._reach)
         else:

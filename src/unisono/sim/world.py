@@ -8,11 +8,13 @@ from typing import Protocol
 
 from unisono.core.effects import (
     RANK_STORE,
+    Append,
     CancelTimer,
     Deliver,
     Done,
     Effect,
     Fail,
+    Rebase,
     Record,
     SetTimer,
     Store,
@@ -25,11 +27,14 @@ from unisono.core.entropy import stream
 from unisono.core.events import Delivery
 from unisono.core.node import CLOSE, FRAME_TIMER, Node
 from unisono.core.predicate import Attributes
+from unisono.core.stack import TimerKey
 from unisono.sim.channels import Links, Wan
 from unisono.sim.losses import Losses
 from unisono.sim.service import At, Reach, Service, TreeService
 from unisono.sim.weather import Weather
 from unisono.trace.memory import Recorder
+
+_SYNC_US = 5000  # what a sync takes, on average
 
 
 class Observer(Protocol):
@@ -38,6 +43,24 @@ class Observer(Protocol):
     def published(self, node: str, event_id: str, topic: str, seq: int, now: int) -> None: ...
 
     def delivered(self, node: str, delivery: Delivery) -> None: ...
+
+
+class LogDisk:
+    """A log on the disk of one node. What waits is not synced: a crash may lose it."""
+
+    def __init__(self) -> None:
+        self.base = b""
+        self.records: list[bytes] = []
+        self.waiting: list[Append | Rebase] = []
+        self.syncing = False
+
+    def sync(self, count: int) -> None:
+        for effect in self.waiting[:count]:
+            if isinstance(effect, Rebase):
+                self.base = effect.base
+            else:
+                self.records.append(effect.record)
+        del self.waiting[:count]
 
 
 class World:
@@ -64,9 +87,11 @@ class World:
         self._observer = observer
         self._queue: list[tuple[int, int, Callable[[int], None]]] = []
         self._tie = 0
-        self._timers: dict[tuple[str, str], int] = {}
+        self._timers: dict[tuple[str, TimerKey], int] = {}
         self._left: dict[str, Node] = {}
         self.disks: dict[str, dict[str, bytes]] = {}  # of nodes that have one
+        self.logs: dict[str, dict[str, LogDisk]] = {}  # likewise, by the log's name
+        self._disk_rng = stream(seed, "disks")
         links = wan if isinstance(wan, Links) else Links(wan, seed, stream(seed, "delays"))
         self.weather = weather or Weather()
         self._paused: dict[str, int] = {}  # node -> until when
@@ -149,6 +174,10 @@ class World:
         """The node stops at once, without a word. Its disk, if it has one, stays."""
         node = self.nodes.pop(node_id)
         self._left[node_id] = node
+        for disk in self.logs.get(node_id, {}).values():
+            disk.sync(self._disk_rng.randint(0, len(disk.waiting)))
+            disk.waiting.clear()
+            disk.syncing = False
         self._service.forget(node_id)
         self._paused.pop(node_id, None)
         self._torn.pop(node_id, None)
@@ -202,6 +231,8 @@ class World:
                 self._timers.pop((node.id, effect.key), None)
             elif isinstance(effect, Store):
                 self._store(node.id, effect)
+            elif isinstance(effect, Append | Rebase):
+                self._append(node, effect)
             elif isinstance(effect, Subscribe):
                 for topic in effect.topics:
                     self._service.subscribe(node.id, topic)
@@ -236,6 +267,27 @@ class World:
         else:
             disk[effect.key] = effect.value
 
+    def _append(self, node: Node, effect: Append | Rebase) -> None:
+        disk = self.logs.setdefault(node.id, {}).setdefault(effect.log, LogDisk())
+        disk.waiting.append(effect)
+        self._sync(node, effect.log, disk)
+
+    def _sync(self, node: Node, log: str, disk: LogDisk) -> None:
+        """One sync at a time, of all that waits."""
+        if disk.syncing or not disk.waiting:
+            return
+        disk.syncing, count = True, len(disk.waiting)
+
+        def synced(now: int) -> None:
+            if self.nodes.get(node.id) is not node:
+                return
+            disk.sync(count)
+            disk.syncing = False
+            self._sync(node, log, disk)
+            self._carry(node, node.synced(log, count, self._local(node.id)))
+
+        self.at(self.now + 1 + round(self._disk_rng.expovariate(1 / _SYNC_US)), synced)
+
     def _done(self, node: Node, effect: Done) -> None:
         self.pending.pop(f"{node.id}:{effect.ticket}", None)
         if effect.ticket == CLOSE:
@@ -251,7 +303,7 @@ class World:
         wait = effect.at_us - self._local(node_id)
         self.at(self.now + wait, lambda now: self._fire(node_id, effect.key, effect.at_us))
 
-    def _fire(self, node_id: str, key: str, at_us: int) -> None:
+    def _fire(self, node_id: str, key: TimerKey, at_us: int) -> None:
         if self._timers.get((node_id, key)) != at_us:
             return  # cancelled or replaced
         if self._paused.get(node_id, 0) > self.now:
@@ -259,9 +311,10 @@ class World:
             return
         del self._timers[node_id, key]
         node = self.nodes.get(node_id)
-        if node is None and key.startswith(FRAME_TIMER):
+        if node is None and key[0] == FRAME_TIMER:
             node = self._left[node_id]  # what a fault holds back is already on its way
-            if node.frame_layer_of(key).talks:
+            layer = node.frame_layer_of(key)
+            if layer is not None and layer.talks:
                 return  # but it does not speak any more
         if node is not None:
             self._carry(node, node.timer(key, self._local(node_id)))

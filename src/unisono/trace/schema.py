@@ -22,6 +22,7 @@ class Column(NamedTuple):
 PUBLICATIONS = "publications"
 DELIVERIES = "deliveries"
 SUBSCRIPTIONS = "subscriptions"
+ACKNOWLEDGEMENTS = "acknowledgements"
 
 TABLES: dict[str, tuple[Column, ...]] = {
     PUBLICATIONS: (
@@ -44,6 +45,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("topic", "string"),
         Column("from_us", "int64"),
         Column("until_us", "int64", nullable=True),  # null: still subscribed at the end
+    ),
+    ACKNOWLEDGEMENTS: (  # where it is there, only what is in it can be lost
+        Column("event_id", "string"),
+        Column("acknowledged_us", "int64"),
     ),
     # Tables of our own drivers; the audit does not need them.
     "stamps": (

@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from unisono.core.events import Stamp
-from unisono.qos.sequencer import ALL
+from unisono.core.events import NUMBER, Stamp
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -28,8 +27,8 @@ class Entry(msgspec.Struct, frozen=True):
 
 def precedes(e: Entry, f: Entry) -> bool:
     """Whether e comes before f in the one order of transactions."""
-    if ALL in e.stamp:
-        return e.stamp[ALL] < f.stamp[ALL]
+    if NUMBER in e.stamp:
+        return e.stamp[NUMBER] < f.stamp[NUMBER]
     counted = f.stamp.get(e.topic)
     if counted is None or e.topic == f.topic:
         return f.stamp[f.topic] > e.stamp.get(f.topic, 0)
