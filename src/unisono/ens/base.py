@@ -13,6 +13,7 @@ class EventService(Protocol):
     """One connection to a bus. `tests/contracts` holds the suite that every one must pass."""
 
     replicas: int  # copies of a topic manager that make sense; 1: all nodes live and die together
+    native_order: bool  # all readers hear what they share in one order, across topics
     discovery_s: float  # within this time a question to everyone is answered
     max_frame_bytes: int | None
     generation: int  # rises when the connection is lost: what was sent before may be lost too

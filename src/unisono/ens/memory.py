@@ -1,9 +1,10 @@
 """The embedded bus: an event service in this process, with optional delay and jitter.
 
 `memory://name?delay_ms=5&jitter_ms=2`. Clients that name the same bus in one event loop share it;
-it is gone when the last one leaves. Frames of one topic keep their order per publisher. A slow
-reader makes publishers of its topics wait; point-to-point messages have a lane of their own, so
-that a reader who sleeps does not stop managers.
+it is gone when the last one leaves. A frame enters the lanes of all its readers in one step, so all
+hear what they share in one order, whatever the topics. A slow reader makes publishers of its topics
+wait; point-to-point messages have a lane of their own, so that a reader who sleeps does not stop
+managers.
 """
 
 from __future__ import annotations
@@ -42,10 +43,17 @@ class _Lane:
         self._room = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
-    async def put(self, due: float, topic: str, frame: bytes) -> None:
-        while self._bound is not None and len(self._frames) >= self._bound:
+    @property
+    def full(self) -> bool:
+        return self._bound is not None and len(self._frames) >= self._bound
+
+    async def room(self) -> None:
+        """Wait until it is not full; it may be again by then."""
+        if self.full:
             self._room.clear()
             await self._room.wait()
+
+    def put(self, due: float, topic: str, frame: bytes) -> None:
         self._frames.append((due, topic, frame))
         self._filled.set()
 
@@ -72,6 +80,7 @@ class MemoryService:
     """One client of an embedded bus."""
 
     replicas = 1
+    native_order = True
     max_frame_bytes: int | None = None
     generation = 0
     address = ""
@@ -102,12 +111,19 @@ class MemoryService:
         self._events = _Lane(on_frame, _QUEUE_FRAMES)
 
     async def publish(self, topic: str, frame: bytes) -> None:
-        if self._broker is None:
-            raise BusClosed("the embedded bus is closed")
+        while True:
+            if self._broker is None:
+                raise BusClosed("the embedded bus is closed")
+            clients = self._broker.subscribers.get(topic, ())
+            direct = topic.startswith(RESERVED)
+            lanes = [client._messages if direct else client._events for client in clients]
+            full = next((lane for lane in lanes if lane.full), None)
+            if full is None:
+                break
+            await full.room()
         due = self._due(topic)
-        for client in list(self._broker.subscribers.get(topic, ())):
-            lane = client._messages if topic.startswith(RESERVED) else client._events
-            await lane.put(due, topic, frame)
+        for lane in lanes:  # in one step: nobody else's frame comes between
+            lane.put(due, topic, frame)
 
     def _due(self, topic: str) -> float:
         """When the frame arrives; a later one of the same topic does not overtake it."""

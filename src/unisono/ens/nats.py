@@ -36,6 +36,7 @@ class NatsService:
     """One connection to a nats-server."""
 
     replicas = 3
+    native_order = False  # each subject has a queue of its own
     discovery_s = 0.4
     address = ""
     clusters: Mapping[str, tuple[str, ...]] = {}

@@ -105,6 +105,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return {total.domain: total for total in self.totals.values() if total.by == "log"}
 
     @property
+    def managed(self) -> bool:
+        """Processes of the bus make the order between them."""
+        return any(total.by != "bus" for total in self.totals.values())
+
+    def by_bus(self, topic: str) -> bool:
+        """Whether the bus orders the topic."""
+        pattern = _pattern(self.order, topic)
+        return pattern in self.totals and self.totals[pattern].by == "bus"
+
+    @property
     def stamped(self) -> bool:
         return any(total.by == "stamps" for total in self.totals.values())
 
@@ -252,6 +262,15 @@ def connect(
         useless += ["stamps"] if stamps != "exact" else []
         if useless:
             raise Unsupported(f'{", ".join(useless)}: that is for Total(by="stamps"); leave it out')
+    if options.ordered and not options.managed:
+        given = {"hold_s": hold_s, "discovery_s": discovery_s, "disk": disk}
+        useless = [option for option, value in given.items() if value is not None]
+        useless += [] if manage else ["manage"]
+        useless += [] if found else ["found"]
+        if useless:
+            raise Unsupported(
+                f"{', '.join(useless)} means nothing where the bus makes the order; leave it out"
+            )
     if not options.ordered:
         given = {"buffer": buffer, "hold_s": hold_s, "discovery_s": discovery_s}
         useless = [option for option, value in given.items() if value is not None]
@@ -268,7 +287,9 @@ def connect(
         raise Unsupported("hold_s with buffer=0: nothing is ever held; leave one of them out")
     if limits is not None and not isinstance(limits, Limits):
         raise BadInput(f"limits is a unisono.Limits, not {type(limits).__name__}")
-    return Connection(service_of(url, options.patience_s), options, limits or Limits())
+    make = service_of(url, options.patience_s)
+    _check_bus_order(options, make)
+    return Connection(make, options, limits or Limits())
 
 
 def _per_topic(deadline_ms: float | Mapping[str, float] | None) -> object:
@@ -305,6 +326,22 @@ def _options(given: dict[str, object]) -> Options:
         found = re.search(r"\$\.(\w+)", str(error))
         option = found.group(1) if found else "order"
         raise BadInput(f"{option} is {_MEANT[option]}, not {given[option]!r}") from None
+
+
+def _check_bus_order(options: Options, make: Callable[[], EventService]) -> None:
+    """Where the bus is to make the order, it can, and nothing below lets events overtake."""
+    if "bus" not in {total.by for total in options.totals.values()}:
+        return
+    if not make().native_order:
+        raise Unsupported(
+            'Total(by="bus"): this bus does not hand its topics to all readers in one order; use '
+            'Total(by="log")'
+        )
+    if options.recovering:
+        raise Unsupported(
+            'Total(by="bus") with delivery="reliable": what is recovered comes later than the bus '
+            'had it; use Total(by="log")'
+        )
 
 
 def _check_domains(totals: Mapping[str, Total]) -> None:
@@ -380,7 +417,6 @@ class Connection:
             node_id = disk.node_id(node_id)
         recorder = _recorder(options, node_id, self._limits)
         service = self._service()
-
         runtime = Runtime(node_id, service, recorder, disk, disk.logs if disk is not None else None)
         flusher = asyncio.create_task(_flush(recorder, runtime))
 

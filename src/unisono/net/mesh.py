@@ -91,6 +91,7 @@ class MeshService:
     """One process of a mesh."""
 
     replicas = 3
+    native_order = False  # each topic has a tree of its own
     discovery_s = 1.0
     generation = 0
 

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Any
 
 from unisono.core.effects import (
@@ -409,14 +410,23 @@ class Runtime:
             self._wake_events.clear()
             await self._wake_events.wait()
 
+    def _by_topic(self, batch: list[Transmit]) -> Iterator[tuple[str, list[bytes]]]:
+        """Frames that travel together: all of a topic, or where the bus keeps the order across
+        topics those that follow one another."""
+        if self._service.native_order:
+            for topic, items in groupby(batch, key=attrgetter("topic")):
+                yield topic, [item.frame for item in items]
+            return
+        topics: dict[str, list[bytes]] = {}
+        for item in batch:
+            topics.setdefault(item.topic, []).append(item.frame)
+        yield from topics.items()
+
     async def _send_events(self, batch: list[Transmit]) -> None:
         """Hand over events, acknowledge them once the bus has them; again if that is unknown."""
         while batch:
             generation = self._service.generation
-            topics: dict[str, list[bytes]] = {}
-            for item in batch:
-                topics.setdefault(item.topic, []).append(item.frame)
-            for topic, frames in topics.items():
+            for topic, frames in self._by_topic(batch):
                 for frame in bundles(frames, self._service.max_frame_bytes):
                     await self._service.publish(topic, frame)
             if not any(item.acknowledges for item in batch):
