@@ -82,8 +82,8 @@ class Watching:
 class ArrivalsFirst(World):
     """Of what happens in the same microsecond, timers are the last."""
 
-    def _fire(self, node_id: str, key: TimerKey, at_us: int) -> None:
-        self.at(self.now, lambda now: World._fire(self, node_id, key, at_us))
+    def _fire(self, node: Node, key: TimerKey, at_us: int) -> None:
+        self.at(self.now, lambda now: World._fire(self, node, key, at_us))
 
 
 def by_nodes(plan: brokers.Plan, options: Fifo, seed: int) -> Seen:

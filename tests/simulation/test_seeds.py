@@ -110,7 +110,7 @@ def test_a_million_packets_through_bursts_of_loss_and_churn() -> None:
     """Every event that the guarantee covers is notified exactly once."""
     run = _Run(scenario("reliable/soak"), 1)
     outcome = run.run()
-    nodes = [*run.world.nodes.values(), *run.world._left.values()]
+    nodes = [*run.world.nodes.values(), *run.world.left]
     layers = [layer for node in nodes for layer in node.frame_layers if isinstance(layer, Reliable)]
     received = sum(layer.counts["packets received"] for layer in layers)
     assert outcome.failures == []

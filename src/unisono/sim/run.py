@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from unisono.sim.check import Checks
 from unisono.sim.detector import PatternDetector
 from unisono.sim.losses import Losses
 from unisono.sim.nodes import DOMAIN, SECOND, Nodes
+from unisono.sim.restarts import Restarts
 from unisono.sim.scenario import ONLINE, Scenario
 from unisono.sim.verdict import INVALID, VALID, Check, Witness
 from unisono.sim.world import World
@@ -100,6 +101,7 @@ class _Run:
         )
         self.nodes = Nodes(scenario, seed, self.world, self.founders, self.faults, self.chaos.disks)
         self.reborn = iter(reborn)
+        self.restarts = Restarts(self.world, self._begin_again, self._resume, self._fault)
         self.detectors: dict[str, PatternDetector] = {}
         if scenario.subscribers.pattern:
             self.detectors = {
@@ -202,7 +204,7 @@ class _Run:
         attributes = {"kind": chr(payload[0])} if self.scenario.publishers.kinds else None
 
         def publish(now: int) -> None:
-            if name not in self.world.nodes:
+            if name not in self.world.nodes or name in self.restarts.away:
                 return
             event = self.world.publish(name, topic, payload, attributes)
             wanted = self._where is not None and self._where.matches(attributes or {})
@@ -225,7 +227,8 @@ class _Run:
 
     def _change_at(self, at: int, name: str, coin: float, pick: float) -> None:
         def change(now: int) -> None:
-            if name not in self.world.nodes or name not in self.subscribers:
+            here = name in self.world.nodes and name not in self.restarts.away
+            if not here or name not in self.subscribers:
                 return  # it has left, or is about to
             held = self.held[name]
             absent = [topic for topic in self.scenario.topic_names if topic not in held]
@@ -324,6 +327,27 @@ class _Run:
             self._crash_at(some_time(), kind, rng, a_while())
         for name in self.publishers[: chaos.publisher_crashes]:
             world.at(some_time(), partial(self._crash_publisher, name))
+        self._plan_restarts(rng, some_time)
+
+    def _plan_restarts(self, rng: random.Random, some_time: Callable[[], int]) -> None:
+        chaos, names = self.chaos, self.founders
+        for _ in range(chaos.restarts):
+            self.restarts.one(some_time(), rng.choice(names), rng.randrange(3 * SECOND))
+        for _ in range(chaos.rolling):
+            self.restarts.rolling(some_time(), rng.sample(names, len(names)), rng)
+        for _ in range(chaos.outages):
+            at = some_time()
+            for name in names:
+                self.restarts.one(at + rng.randrange(SECOND), name, rng.randrange(3 * SECOND))
+
+    def _begin_again(self, name: str) -> None:
+        self.world.add(self.nodes.make(name, newcomer=True))
+
+    def _resume(self, name: str) -> None:
+        """What a restarted subscriber had it asks for again."""
+        held = sorted(self.held.get(name, ()))
+        if name in self.subscribers and held:
+            self.world.subscribe(name, held, self.ticket())
 
     def _fault(self, kind: str, node: str, detail: str) -> None:
         row = {"at_us": self.world.now, "node": node, "kind": kind, "detail": detail}

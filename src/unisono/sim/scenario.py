@@ -190,6 +190,9 @@ def check_scenario(scenario: Scenario) -> Scenario:
         raise BadInput("chaos.crashes: every node publishes or subscribes; add nodes")
     if chaos.crashes and scenario.replicas < 3 and not chaos.disks:
         raise Unsupported("chaos.crashes needs replicas >= 3, or disks = true")
+    restarts = chaos.restarts or chaos.rolling or chaos.outages
+    if restarts and not (chaos.disks and scenario.by == "log"):
+        raise Unsupported('chaos: nodes restart with disks = true and by = "log" only')
     if chaos.publisher_crashes > publishers.count:
         raise BadInput("chaos.publisher_crashes: more than there are publishers")
     if subscribers.where:

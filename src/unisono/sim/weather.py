@@ -22,6 +22,9 @@ class Chaos(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     crashes: Few = 0  # of nodes that only host managers; they restart
     publisher_crashes: Few = 0  # they do not come back
+    restarts: Few = 0  # of any node: it closes, and comes back with its disk
+    rolling: Few = 0  # of all nodes, each when the one before is back
+    outages: Few = 0  # of all nodes: everyone closes, and comes back
     disks: bool = False  # nodes have disks: crashed ones return with it, or with it wiped
     partitions: Few = 0  # some nodes hear the others no more, nor they them
     one_way: Few = 0  # some nodes are heard no more, but hear
@@ -31,7 +34,8 @@ class Chaos(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     clock_drift: Annotated[float, Meta(ge=0, le=0.1)] = 0.0
 
     def drawn(self, rng: random.Random) -> Chaos:
-        counts = ("crashes", "publisher_crashes", "partitions", "one_way", "pauses", "spikes")
+        counts = ["crashes", "publisher_crashes", "partitions", "one_way", "pauses", "spikes"]
+        counts += [name for name in ("restarts", "rolling", "outages") if getattr(self, name)]
         return msgspec.structs.replace(
             self, **{name: rng.randint(0, getattr(self, name)) for name in counts}
         )

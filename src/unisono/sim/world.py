@@ -25,7 +25,7 @@ from unisono.core.effects import (
 )
 from unisono.core.entropy import stream
 from unisono.core.events import Delivery
-from unisono.core.node import CLOSE, FRAME_TIMER, Node
+from unisono.core.node import CLOSE, Node
 from unisono.core.predicate import Attributes
 from unisono.core.stack import TimerKey
 from unisono.sim.channels import Links, Wan
@@ -80,6 +80,7 @@ class World:
     ) -> None:
         self.now = 0
         self.nodes: dict[str, Node] = {}
+        self.left: list[Node] = []  # those that are gone
         self.pending: dict[str, int] = {}  # tickets not yet done -> when they began
         self.errors: list[tuple[str, str, str]] = []  # node, ticket, error
         self.acknowledged: set[str] = set()  # tickets done without error, events among them
@@ -87,8 +88,7 @@ class World:
         self._observer = observer
         self._queue: list[tuple[int, int, Callable[[int], None]]] = []
         self._tie = 0
-        self._timers: dict[tuple[str, TimerKey], int] = {}
-        self._left: dict[str, Node] = {}
+        self._timers: dict[tuple[Node, TimerKey], int] = {}
         self.disks: dict[str, dict[str, bytes]] = {}  # of nodes that have one
         self.logs: dict[str, dict[str, LogDisk]] = {}  # likewise, by the log's name
         self._disk_rng = stream(seed, "disks")
@@ -135,7 +135,8 @@ class World:
         """A node has left; what still arrives for it goes nowhere."""
         node = self.nodes.pop(node_id, None)
         if node is not None:
-            self._left[node_id] = node
+            self.left.append(node)
+        self._let_go_of_disks(node_id)
 
     def publish(
         self, node_id: str, topic: str, payload: bytes, attributes: Attributes | None = None
@@ -173,19 +174,23 @@ class World:
     def crash(self, node_id: str) -> None:
         """The node stops at once, without a word. Its disk, if it has one, stays."""
         node = self.nodes.pop(node_id)
-        self._left[node_id] = node
-        for disk in self.logs.get(node_id, {}).values():
-            disk.sync(self._disk_rng.randint(0, len(disk.waiting)))
-            disk.waiting.clear()
-            disk.syncing = False
+        self.left.append(node)
+        self._let_go_of_disks(node_id)
         self._service.forget(node_id)
         self._paused.pop(node_id, None)
         self._torn.pop(node_id, None)
-        for key in [key for key in self._timers if key[0] == node_id]:
+        for key in [key for key in self._timers if key[0] is node]:
             del self._timers[key]
         mine = f"{node_id}:"
         for ticket in [ticket for ticket in self.pending if ticket.startswith(mine)]:
             del self.pending[ticket]
+
+    def _let_go_of_disks(self, node_id: str) -> None:
+        """Some of what is not synced is lost."""
+        for disk in self.logs.get(node_id, {}).values():
+            disk.sync(self._disk_rng.randint(0, len(disk.waiting)))
+            disk.waiting.clear()
+            disk.syncing = False
 
     def tear(self, node_id: str, share: float) -> None:
         """The node crashes in the middle of what it does next; unsynced writes are lost."""
@@ -226,9 +231,9 @@ class World:
             elif isinstance(effect, Deliver):
                 self._observer.delivered(node.id, effect.delivery)
             elif isinstance(effect, SetTimer):
-                self._set_timer(node.id, effect)
+                self._set_timer(node, effect)
             elif isinstance(effect, CancelTimer):
-                self._timers.pop((node.id, effect.key), None)
+                self._timers.pop((node, effect.key), None)
             elif isinstance(effect, Store):
                 self._store(node.id, effect)
             elif isinstance(effect, Append | Rebase):
@@ -298,23 +303,21 @@ class World:
         else:
             self.errors.append((node.id, effect.ticket, effect.error))
 
-    def _set_timer(self, node_id: str, effect: SetTimer) -> None:
-        self._timers[node_id, effect.key] = effect.at_us
-        wait = effect.at_us - self._local(node_id)
-        self.at(self.now + wait, lambda now: self._fire(node_id, effect.key, effect.at_us))
+    def _set_timer(self, node: Node, effect: SetTimer) -> None:
+        self._timers[node, effect.key] = effect.at_us
+        wait = effect.at_us - self._local(node.id)
+        self.at(self.now + wait, lambda now: self._fire(node, effect.key, effect.at_us))
 
-    def _fire(self, node_id: str, key: TimerKey, at_us: int) -> None:
-        if self._timers.get((node_id, key)) != at_us:
+    def _fire(self, node: Node, key: TimerKey, at_us: int) -> None:
+        if self._timers.get((node, key)) != at_us:
             return  # cancelled or replaced
-        if self._paused.get(node_id, 0) > self.now:
-            self.at(self._paused[node_id], lambda now: self._fire(node_id, key, at_us))
+        if self._paused.get(node.id, 0) > self.now:
+            self.at(self._paused[node.id], lambda now: self._fire(node, key, at_us))
             return
-        del self._timers[node_id, key]
-        node = self.nodes.get(node_id)
-        if node is None and key[0] == FRAME_TIMER:
-            node = self._left[node_id]  # what a fault holds back is already on its way
+        del self._timers[node, key]
+        if self.nodes.get(node.id) is not node:  # it has left; another may have its name now
             layer = node.frame_layer_of(key)
-            if layer is not None and layer.talks:
-                return  # but it does not speak any more
-        if node is not None:
-            self._carry(node, node.timer(key, self._local(node_id)))
+            if layer is None or layer.talks:
+                return
+            # What a fault holds back is already on its way; but the node does not speak any more.
+        self._carry(node, node.timer(key, self._local(node.id)))

@@ -184,7 +184,8 @@ class Seats(Machine, inputs=Hello | Heartbeat | Leave | Left | Discover | Period
                 leader.mark(sender, True, now)  # it is back
         raft = self._raft()
         if raft is not None and raft.votes and raft.leader:
-            self.out.send(sender, self.heartbeat(hello.asks))
+            # Only the leader knows how far the log is.
+            self.out.send(sender, self.heartbeat(hello.asks if raft.serves else 0))
 
     # Signs of life.
 
