@@ -77,24 +77,27 @@ class FifoCheck(Check):
 
 
 class NumbersCheck(Check):
-    """A number of the log means one event, and what is untagged comes by rising number."""
+    """A number of a log means one event, and what is untagged comes by rising number. `domains`:
+    topics go round so many logs."""
 
-    _events: dict[int, str] = {}
-    _last: dict[str, int] = {}
+    domains: int = 1
+    _events: dict[tuple[int, int], str] = {}
+    _last: dict[tuple[int, str], int] = {}
 
     def delivered(self, node: str, delivery: Delivery) -> None:
         number = (delivery.stamp or {}).get(NUMBER)
         if number is None:
             return
-        other = self._events.setdefault(number, delivery.id)
+        domain = int(delivery.topic[1:]) % self.domains
+        other = self._events.setdefault((domain, number), delivery.id)
         if other != delivery.id:
             self.violated({"number": number, "events": [other, delivery.id]})
         if delivery.status is Status.OUT_OF_ORDER:
             return
-        last = self._last.get(node, 0)
+        last = self._last.get((domain, node), 0)
         if number <= last:
             self.violated({"subscriber": node, "event": delivery.id, "numbers": [last, number]})
-        self._last[node] = number
+        self._last[domain, node] = number
 
 
 class DeadlineCheck(Check):
@@ -129,7 +132,7 @@ class ContentCheck(Check):
 class Checks:
     """All checkers of a run; an observer of the world."""
 
-    def __init__(self, deadline_ms: float | None = None) -> None:
+    def __init__(self, deadline_ms: float | None = None, domains: int = 1) -> None:
         self.deadlines = DeadlineCheck()
         self.deadlines.deadline_us = None if deadline_ms is None else deadline_ms * 1000
         self.total_order = TotalOrderCheck()
@@ -139,7 +142,7 @@ class Checks:
         self.duplicates = Check()
         self.phantoms = Check()
         self.losses = Check()
-        self.numbers = NumbersCheck()
+        self.numbers = NumbersCheck(domains=domains)
         self.tags = Check()
         self.copies = Check()
         self.views = Check()

@@ -24,7 +24,6 @@ from unisono.sim.scenario import Scenario
 from unisono.sim.world import LogDisk, World
 
 SECOND = 1_000_000
-DOMAIN = "sim"
 _CATCH_UP_S = 10.0  # where events may be lost and no hold is given
 _RETRY_US = 3 * SECOND
 
@@ -104,12 +103,24 @@ class Nodes:
         )
 
     def _by_log(self, name: str, newcomer: bool, limits: Limits, life: int) -> LogOrder:
+        count = self._scenario.domains
+        domains = [
+            self._domain(f"d{number}", name, newcomer, limits, life)
+            for number in range(1, count + 1)
+        ]
+        of_topic = {
+            topic: domains[place % count].known.domain
+            for place, topic in enumerate(self._scenario.topic_names)
+        }
+        return LogOrder(name, domains, of_topic.get, votes=True)
+
+    def _domain(self, domain: str, name: str, newcomer: bool, limits: Limits, life: int) -> Domain:
         stored = None
         if self._disks:
-            disk = self._world.logs.get(name, {}).get(DOMAIN, LogDisk())
-            stored = load(self._world.disks[name], DOMAIN, disk.base, disk.records)
+            disk = self._world.logs.get(name, {}).get(domain, LogDisk())
+            stored = load(self._world.disks[name], domain, disk.base, disk.records)
         hello = Hello(
-            unknown_log(DOMAIN), name, name, manages=True, disk=self._disks, found=not newcomer
+            unknown_log(domain), name, name, manages=True, disk=self._disks, found=not newcomer
         )
         options = LogOptions(
             voters=self._scenario.replicas,
@@ -119,15 +130,14 @@ class Nodes:
             patience_us=None,
             hold_us=None,
         )
-        domain = Domain(
-            DOMAIN,
+        return Domain(
+            domain,
             name,
             hello,
-            stream(self._seed, "log", name, life),
+            stream(self._seed, "log", domain, name, life),
             limits,
             options,
             incarnation=life,
             durable=self._disks,
             stored=stored,
         )
-        return LogOrder(name, [domain], lambda topic: DOMAIN, votes=True)

@@ -12,14 +12,13 @@ import msgspec
 
 from unisono.core.entropy import stream
 from unisono.core.events import Delivery
-from unisono.core.layer import Layer
 from unisono.core.predicate import parse
-from unisono.qos.total_order.by_log.layer import LogOrder
 from unisono.qos.total_order.layer import TotalOrder
+from unisono.sim import logs
 from unisono.sim.check import Checks
 from unisono.sim.detector import PatternDetector
 from unisono.sim.losses import Losses
-from unisono.sim.nodes import DOMAIN, SECOND, Nodes
+from unisono.sim.nodes import SECOND, Nodes
 from unisono.sim.restarts import Restarts
 from unisono.sim.scenario import ONLINE, Scenario
 from unisono.sim.verdict import INVALID, VALID, Check, Witness
@@ -75,7 +74,7 @@ class _Run:
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.scenario = scenario
         self.seed = seed
-        self.checks = Checks(scenario.deadline_ms)
+        self.checks = Checks(scenario.deadline_ms, scenario.domains)
         self.recorder = MemoryRecorder()
         draw = stream(seed, "chaos")
         self.faults = scenario.faults.drawn(draw)
@@ -137,7 +136,7 @@ class _Run:
         for name in self.founders:
             world.add(self.nodes.make(name))
         self._subscribe_all()
-        world.run(3600 * SECOND, stop=lambda: not world.pending and self._in_one_log())
+        world.run(3600 * SECOND, stop=lambda: not world.pending and logs.are_one(world.nodes))
         started_us = world.now
         self._plan_publications(started_us)
         if self.scenario.subscribers.change_every_s:
@@ -415,49 +414,14 @@ class _Run:
 
     def _healthy(self) -> bool:
         """Everyone alive follows one complete view, and nobody is down."""
-        layers = [layer for node in self.world.nodes.values() for layer in node.stack.layers]
         if self.scenario.by == "log":
-            return not self._down and self._log_is_well(layers)
+            return not self._down and logs.are_well(self.world.nodes, self.scenario.replicas)
+        layers = [layer for node in self.world.nodes.values() for layer in node.stack.layers]
         views = [layer.members for layer in layers if isinstance(layer, TotalOrder)]
         newest = max((m.view for m in views if m.view), key=lambda view: view.number)
         closing = {ticket.partition(":")[0] for ticket in self.world.pending if ":close" in ticket}
         alive = set(newest.members) == self.world.nodes.keys() - closing
         return alive and not self._down and all(m.view == newest and m.complete for m in views)
-
-    def _unsettled(self) -> Iterator[Witness]:
-        """What a log that is well has not: at the end nothing is held or waited for."""
-        if self.scenario.order != "total" or self.scenario.by != "log":
-            return
-        layers = [layer for node in self.world.nodes.values() for layer in node.stack.layers]
-        if not self._log_is_well(layers):
-            yield {"log": "no leader, or not as many voters as there should be"}
-        for layer in layers:
-            if isinstance(layer, LogOrder):
-                domain = layer.domains[DOMAIN]
-                if domain.subscriber.behind:
-                    yield {"node": layer.id, "subscriber at": domain.subscriber.position}
-                if not domain.publisher.idle:
-                    yield {"node": layer.id, "publisher": "has not done"}
-
-    def _in_one_log(self) -> bool:
-        """Logs that were begun apart have become one."""
-        layers = [layer for node in self.world.nodes.values() for layer in node.stack.layers]
-        logs = [la.domains[DOMAIN].known.log for la in layers if isinstance(la, LogOrder)]
-        return len(set(logs)) <= 1
-
-    def _log_is_well(self, layers: list[Layer]) -> bool:
-        """All voters are here and have what the leader has."""
-        domains = [layer.domains[DOMAIN] for layer in layers if isinstance(layer, LogOrder)]
-        voters = [domain.voter for domain in domains if domain.voter is not None]
-        rafts = [voter.raft for voter in voters]
-        leaders = [raft for raft in rafts if raft.serves]
-        if len(leaders) != 1:
-            return False
-        present = leaders[0].log.configuration
-        settled = leaders[0].log.configured_at <= leaders[0].committed and not present.joining
-        full = len(present.voters) >= self.scenario.replicas
-        here = present.everyone <= self.world.nodes.keys()
-        return settled and full and here and all(leaders[0].has_all(v) for v in present.voters)
 
     def _restart(self, name: str, kind: str) -> None:
         if self._down.pop(name, None) is None:
@@ -492,11 +456,7 @@ class _Run:
     def _copies(self) -> Iterator[tuple[str, str, tuple[int, int], bytes]]:
         for name, node in self.world.nodes.items():
             for layer in node.stack.layers:
-                if isinstance(layer, LogOrder):
-                    voter = layer.domains[DOMAIN].voter
-                    if voter is not None:
-                        yield name, DOMAIN, (0, voter.applied), voter.state.encode()
-                elif isinstance(layer, TotalOrder) and self.scenario.replicas > 1:
+                if isinstance(layer, TotalOrder) and self.scenario.replicas > 1:
                     for topic, replica in layer.replicas.items():
                         held = replica.held
                         yield name, topic, held.age, msgspec.msgpack.encode(held.state)
@@ -515,9 +475,11 @@ class _Run:
             round(self.chaos.clock_step_s * 2 * SECOND),
         )
         checks.content.finish(checks.delivered_ids, self.filtered)
-        for witness in self._unsettled():
-            checks.stuck.violated(witness)
+        if self.scenario.by == "log":
+            for witness in logs.left_over(self.world.nodes, self.scenario.replicas):
+                checks.stuck.violated(witness)
         checks.compare_copies(self._copies())
+        checks.compare_copies(logs.copies(self.world.nodes))
         checks.compare_views(self.recorder.tables["control"])
         results = checks.results()
         failures = [

@@ -313,13 +313,10 @@ class Domain(Machine):
                 self.seats.joined(now)
                 self._answer(self._asks, voter.state.number, now)
             self.seats.try_target(now)
-        if self._closing and self.seats.phase in (Phase.JOINING, Phase.IN) and self._done:
+        here = self.seats.phase in (Phase.JOINING, Phase.IN)
+        if self._closing and here and self.publisher.idle:
             self.publisher.close(now)
             self.seats.leave(now)
-
-    @property
-    def _done(self) -> bool:
-        return self.publisher.idle or self.seats.phase is Phase.JOINING
 
     def _apply(self, voter: Voter) -> None:
         if self.leader is not None:
