@@ -292,7 +292,7 @@ BUGS = dict(
         _bug(the_hint_acknowledges, "everything"),
         _bug(acknowledges_what_it_sends, "everything"),
         _bug(never_repeats, "loss"),
-        _bug(hears_of_lower_terms, "everything"),
+        _bug(hears_of_lower_terms, "everything", 101),
         _bug(opens_a_session_again, "loss"),
         _bug(keeps_no_sessions_in_its_base, "everything"),
         _bug(publishes_what_is_not_committed, "everything"),

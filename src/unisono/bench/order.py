@@ -31,11 +31,13 @@ from unisono.net.bus import Bus
 from unisono.net.connect import MakeNode, Options, connect
 from unisono.net.disk import Disk
 from unisono.qos.sequencer import Sequencer
+from unisono.qos.total_order.options import Total
 
 # What is compared: a name, and how such a bus is opened. The first is compared with the others.
 # On a busy machine the embedded bus's own discovery time (20 ms) may pass before anyone is heard.
 COMPARED: dict[str, dict[str, Any]] = {
     "total": {"order": "total", "discovery_s": 0.5},
+    "log": {"order": Total(by="log", voters=1), "discovery_s": 0.5},
     "none": {"order": "none"},
     "sequencer": {"order": "none"},  # with a layer of its own: one sequencer for all topics
 }
