@@ -185,7 +185,8 @@ class Leader:
             if self._map_bytes + len(self._map) > MAP_BYTES:
                 self.announce()
             for topic, (numbers, raws) in topics.items():
-                self._publish(topic, numbers, raws)
+                if numbers:  # what was cut off a batch may have been all of a topic
+                    self._publish(topic, numbers, raws)
         for session in sessions:
             self._progress(session)
         for node, life in list(self._opening.items()):
