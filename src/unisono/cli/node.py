@@ -1,5 +1,5 @@
-"""`unisono node`: a process that hosts topic managers on a bus, until SIGTERM or SIGINT; with
-`--listen` it is a node of a mesh, which needs no broker."""
+"""`unisono node`: a process that hosts topic managers on a bus until SIGTERM or SIGINT, or with
+`--order total:log` may vote in its log; with `--listen` it is a node of a mesh, with no broker."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="a name in the trace; a random suffix keeps it unique")
     parser.add_argument("--disk", type=Path, help="folder that keeps its part over a restart")
     parser.add_argument("--trace", type=Path, help="folder to record what the audit needs")
+    parser.add_argument("--order", default="total", help="total, or total:log (total)")
     parser.add_argument("--replicas", type=int, help="copies of each manager, on a new bus (3)")
     parser.add_argument("--no-found", action="store_true", help="join a bus, never start one")
     parser.add_argument("--period", type=float, default=0.5, help="seconds between signs of life")
@@ -73,6 +74,7 @@ async def _host(args: argparse.Namespace, ui: Ui) -> int:
     url = _url(args)
     connection = unisono.connect(
         url,
+        order=args.order,
         name=args.name,
         disk=args.disk,
         trace=args.trace,
@@ -83,13 +85,16 @@ async def _host(args: argparse.Namespace, ui: Ui) -> int:
     async with connection as bus:
         stop = told_to_stop(args.leash)  # before, Ctrl-C interrupts the joining
         where = {"address": bus.address} if bus.address else {}
-        ui.emit({"node": bus.id, **where, "members": list(bus.overview.members)})
+        members = list(bus.overview.members)
+        members += sorted({v for log in bus.overview.logs.values() for v in log.voters})
+        ui.emit({"node": bus.id, **where, "members": members})
         shown = public(url)
         if bus.address:
             clusters = list(bus.overview.clusters)
             others = f" beside {', '.join(clusters[1:])}" if clusters[1:] else ""
             shown = f"the mesh, at {bus.address}, in the cluster {clusters[0]}{others}"
-        ui.show(Text(f"{bus.id} hosts topic managers on {shown}; stop it with Ctrl-C"))
+        does = "may vote" if bus.overview.logs else "hosts topic managers"
+        ui.show(Text(f"{bus.id} {does} on {shown}; stop it with Ctrl-C"))
         if args.insecure:
             ui.remark("--insecure: whoever can send to this address is trusted, nothing is sealed")
         fails = visitor.failing(bus)

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from typing import Any
 
+import msgspec
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
@@ -22,6 +23,7 @@ from unisono.net.signals import told_to_stop
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", help="the bus, for example nats://127.0.0.1:4222")
+    parser.add_argument("--order", default="total", help="total, or total:log (total)")
     parser.add_argument("--every", type=float, default=2.0, help="seconds between looks (2)")
     parser.add_argument("--once", action="store_true", help="two looks, then stop, as with --json")
 
@@ -33,7 +35,8 @@ def run(args: argparse.Namespace, ui: Ui) -> int:
 
 
 async def _watch(args: argparse.Namespace, ui: Ui) -> int:
-    async with unisono.connect(args.url, manage=False, name="top") as bus:
+    connection = unisono.connect(args.url, order=args.order, manage=False, name="top")
+    async with connection as bus:
         fails = visitor.failing(bus)
         try:
             if args.once or ui.as_json:
@@ -90,10 +93,38 @@ def snapshot(before: Overview, now: Overview, every_s: float) -> dict[str, Any]:
         "epoch": now.epoch,
         "topics": topics,
         **({"clusters": now.clusters} if now.clusters else {}),
+        **({"logs": _logs(before, now, every_s)} if now.logs else {}),
     }
 
 
+def _logs(before: Overview, now: Overview, every_s: float) -> dict[str, Any]:
+    """By domain."""
+    found = {}
+    for domain, log in now.logs.items():
+        earlier = before.logs.get(domain)
+        new = log.events - earlier.events if earlier is not None else 0
+        found[domain] = {**msgspec.structs.asdict(log), "events_per_s": round(new / every_s, 1)}
+    return found
+
+
+def _log_tables(logs: dict[str, Any]) -> list[Table]:
+    table = Table("domain", "leader", "term", "voters", "spares", "events", "events/s")
+    for domain, log in logs.items():
+        table.add_row(
+            Text(domain),
+            Text(log["leader"] or "none"),
+            str(log["term"]),
+            Text(", ".join(log["voters"])),
+            Text(", ".join(log["spares"])),
+            f"{log['events']:,}",
+            f"{log['events_per_s']:,}",
+        )
+    return [table]
+
+
 def _picture(result: dict[str, Any]) -> Group:
+    if "logs" in result:
+        return Group(*_log_tables(result["logs"]))
     state = "complete" if result["complete"] else "changing"
     head = Text(
         f"view {result['view']} ({state}), {len(result['members'])} members, "

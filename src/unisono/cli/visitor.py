@@ -11,7 +11,7 @@ from unisono.net.connect import Connection
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--order", default="total", help="none, fifo or total (total)")
+    parser.add_argument("--order", default="total", help="none, fifo, total or total:log (total)")
     parser.add_argument("--delivery", default="none", help="reliable or none (none)")
 
 
@@ -22,7 +22,7 @@ def connect(args: argparse.Namespace, name: str) -> Connection:
         order=args.order,
         delivery=args.delivery,
         name=name,
-        manage=args.order != "total",
+        manage=not args.order.startswith("total") or args.order == "total:bus",
     )
 
 

@@ -49,6 +49,7 @@ from unisono.version import unisono_version
 SECOND = 1_000_000
 SUPPORTED = ("none", "fifo", "total")
 PLANNED = ("causal", "real-time")
+_BY_NAME: dict[Any, Any] = {f"total:{by}": Total(by=by) for by in ("log", "bus", "stamps")}
 _ENVELOPE_BYTES = 1 << 16  # room for the stamp and the header in a frame
 _FLUSH_TRACE_S = 5.0
 
@@ -180,7 +181,8 @@ def connect(
     order       "total", "fifo" (of each publisher, over all its topics with this order) or "none"
                 for all topics, or a mapping from topic patterns to these, first match first:
                 {"orders.*": "total", "*": "none"}; topics without a match are not ordered.
-                A unisono.Total says how total order is made.
+                A unisono.Total says how total order is made, as "total:log", "total:bus" and
+                "total:stamps" do.
                 All processes of a bus must choose alike for a topic.
     buffer      how many events may wait to be put in order; None: no bound; 0: none, late ones are
     tagged
@@ -210,6 +212,7 @@ def connect(
     if isinstance(order, Mapping) and not order:
         raise BadInput("order is a guarantee, or a mapping from topic patterns to guarantees")
     wished = order if isinstance(order, Mapping) else {"*": order}
+    wished = {pattern: _BY_NAME.get(one, one) for pattern, one in wished.items()}
     totals = {
         pattern: one if isinstance(one, Total) else Total()
         for pattern, one in wished.items()
