@@ -250,7 +250,17 @@ def test_visitors_of_a_bus_that_ends(nodes: Nodes) -> None:
     assert top.returncode == 3
 
 
+@pytest.fixture
+def own_interrupts() -> Iterator[None]:
+    """Ctrl-C is as in a process of its own. Where a session of Spark lives it has a handler that
+    raises, and what is raised in a destructor is lost."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("asked", [("sub", "t"), ("pub", "t"), ("top",), ("node",)])
+@pytest.mark.usefixtures("own_interrupts")
 def test_joining_can_be_interrupted(asked: tuple[str, ...]) -> None:
     """By Ctrl-C, as soon as something was sent to a node that does not answer."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
