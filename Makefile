@@ -35,6 +35,7 @@ fuzz: setup ## random seeds for properties, the simulator and parsers, for MINUT
 test-slow: setup ## what takes long: 20,000 seeds of every scenario of total order, all examples, big traces (hours)
 	UNISONO_PROFILE=long $(BIN)/python -m pytest -m "slow or seeded or hypothesis"
 	$(BIN)/unisono sim scenarios/total-order/*.toml --seeds 0:20000
+	$(BIN)/unisono sim scenarios/log/*.toml --seeds 0:10000
 
 cluster-test: setup ## audits, sweeps and streams on a Spark cluster of real processes, with workers killed
 	$(BIN)/python -m pytest -m "slow or not slow" tests/cluster

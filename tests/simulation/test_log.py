@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from support.log_bugs import BUGS
+from support.raft_bugs import BUGS as RAFT_BUGS
 from support.seeds import seed_range, some
 
 from unisono.sim.run import run_scenario
@@ -43,3 +45,9 @@ def test_the_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         except Exception:  # an assertion of the protocol itself
             return
     raise AssertionError(f"not found in {_SEEDS} seeds")
+
+
+def test_the_bugs_are_documented() -> None:
+    page = (FOLDER.parents[1] / "docs/log.md").read_text()
+    told = re.findall(r"^\| (?:Raft|order) \| (.*?) \|", page, re.MULTILINE)
+    assert told == [*RAFT_BUGS, *BUGS]

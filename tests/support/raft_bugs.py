@@ -276,7 +276,13 @@ class Bug(NamedTuple):
     first: int = 0  # the seed to begin with, for bugs that show rarely
 
 
-_FIRST = {"commits_an_older_term_by_counting": 24, "a_snapshot_leaves_out_who_votes": 76}
+_FIRST = {
+    "commits_an_older_term_by_counting": 25,
+    "a_configuration_counts_when_it_is_committed": 14,
+    "one_of_two_sets_is_enough": 43,
+    "a_snapshot_leaves_out_who_votes": 76,
+    "a_snapshot_begins_anywhere": 72,
+}
 
 BUGS = {
     inject.__name__.replace("_", " "): Bug(inject, _FIRST.get(inject.__name__, 0))

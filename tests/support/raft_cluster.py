@@ -414,6 +414,8 @@ class Cluster:
     def leader(self) -> Process:
         """The one that leads in the newest term."""
         leaders = [process for process in self.processes.values() if process.raft.leads]
+        if not leaders:
+            raise Broken("liveness: nobody leads")
         return max(leaders, key=lambda process: process.raft.term)
 
     def settle(self) -> None:
