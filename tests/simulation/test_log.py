@@ -26,7 +26,7 @@ def scenario(name: str) -> Scenario:
 @pytest.mark.parametrize("name", NAMES)
 def test_all_promises_are_kept_and_nothing_is_tagged(name: str) -> None:
     chosen = scenario(name)
-    for seed in seed_range(some(120)):
+    for seed in seed_range(some(90)):
         outcome = run_scenario(chosen, seed)
         assert outcome.failures == []
         assert outcome.tagged == outcome.skipped == 0
