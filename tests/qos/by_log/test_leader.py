@@ -210,6 +210,16 @@ def test_the_longest_silent_session_is_closed_for_a_new_one(
     assert [session.node for session in led.voter.state.sessions.values()] == ["q", "r"]
 
 
+def test_a_session_that_is_silent_for_an_hour_is_closed() -> None:
+    led = Led()
+    session = led.session()
+    for hour in (0.5, 1.5):
+        for _ in range(256):  # it does not look at every tick
+            led.leader.tick(round(hour * 3600 * SECOND))
+        led.settle()
+        assert (session in led.voter.state.sessions) is (hour < 1)
+
+
 def test_what_makes_no_sense_changes_nothing() -> None:
     led = Led()
     session = led.session()

@@ -197,6 +197,15 @@ def test_the_furthest_is_dropped_where_too_much_waits_and_asked_for_later() -> N
     assert reader.asked[-1][1] == 5
 
 
+def test_a_map_that_comes_with_every_frame_is_kept_once() -> None:
+    reader = Reader("a")
+    for number in range(2, 100):
+        reader.take(frame("a", number, first=2, which="a" * (number - 1)))
+    assert len(reader.machine._pages) == 1
+    reader.take(frame("a", 1, first=1, which="a"))
+    assert reader.heard == [(n, "a") for n in range(1, 100)]
+
+
 @pytest.mark.parametrize(
     "page",
     [

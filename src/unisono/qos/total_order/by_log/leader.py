@@ -251,6 +251,8 @@ class Leader:
         self.announce()
         self._looks += 1
         if self._looks % _LOOK_EVERY == 0:
+            open_ones = self._tail.sessions
+            self._heard = {session: self._heard.get(session, now) for session in open_ones}
             silent = [s for s in self._tail.sessions if now - self._heard.get(s, now) > SILENCE_US]
             for session in silent:
                 self._end(session, now)

@@ -8,7 +8,7 @@ more is skipped: the next event says so, and what comes of it later is out of or
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable
 from random import Random
@@ -122,8 +122,7 @@ class Subscriber(Machine, inputs=Page | Forgotten | CatchUp):
         assert self.position is not None
         next_number = self.position + len(self._map) + 1
         if first > next_number:
-            insort(self._pages, (first, topics, which))
-            self._bound()
+            self._set_aside(first, topics, which)
             return
         self._map.extend([topics[place] for place in which[next_number - first :]])
         while self._pages:
@@ -133,6 +132,16 @@ class Subscriber(Machine, inputs=Page | Forgotten | CatchUp):
                 return
             del self._pages[0]
             self._map.extend([topics[place] for place in which[next_number - first :]])
+
+    def _set_aside(self, first: int, topics: tuple[str, ...], which: bytes) -> None:
+        """Until what is before it is known. Frames repeat a map as it grows: the longest stays."""
+        at = bisect_left(self._pages, first, key=lambda page: page[0])
+        if at < len(self._pages) and self._pages[at][0] == first:
+            if len(which) > len(self._pages[at][2]):
+                self._pages[at] = (first, topics, which)
+            return
+        self._pages.insert(at, (first, topics, which))
+        self._bound()
 
     def _bound(self) -> None:
         """Drop the furthest; they are asked for later."""
