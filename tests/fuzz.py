@@ -41,7 +41,7 @@ CHOSEN = "(hypothesis or seeded) and not slow and not spark"
 CORES = len(os.sched_getaffinity(0))
 SEEDS = 1 << 31
 TAIL = 0.25  # share of the time that only scenarios have
-PATIENCE_S = 30.0  # for what should end by itself
+PATIENCE_S = 120.0  # for what should end by itself, also on a busy machine
 LOOK_S = 0.2
 
 _LINE = re.compile(r"^\[gw\d+\] \[ *\d+%\] (PASSED|FAILED|ERROR) (\S.*?) *$", re.MULTILINE)

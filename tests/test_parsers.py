@@ -101,6 +101,7 @@ def test_addresses(text: str) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(mutants(URLS))
+@example("mesh://127.0.0.1:7400?key=\0mesh/key")
 def test_urls_of_buses(text: str) -> None:
     tried(connect, text)
 

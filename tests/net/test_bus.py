@@ -275,6 +275,8 @@ def test_a_trace_is_recorded(url: str, tmp_path: Path) -> None:
         ({"order": {1: "total"}}, "mapping"),
         ({"order": 5}, "mapping"),
         ({"trace": 5}, "folder"),
+        ({"trace": "a\0b"}, "folder"),
+        ({"disk": "a\0b"}, "folder"),
         ({"limits": "x"}, "Limits"),
         ({"adapt": "luck"}, "resources"),
         ({"delivery": "maybe"}, "reliable"),

@@ -54,6 +54,7 @@ _ENVELOPE_BYTES = 1 << 16  # room for the stamp and the header in a frame
 _FLUSH_TRACE_S = 5.0
 
 
+_NO_NULL = r"^[^\x00]*\Z"  # what the system takes for a path
 Seconds = Annotated[float, Meta(gt=0, le=1e6)]
 
 
@@ -71,12 +72,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     hold_s: Seconds = 10.0
     stamps: Literal["exact", "paper"] = "exact"
     manage: bool = True
-    trace: str | None = None
+    trace: Annotated[str, Meta(pattern=_NO_NULL)] | None = None
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}$")] | None = None
     discovery_s: Seconds | None = None
     patience_s: Seconds = 10.0
     replicas: Annotated[int, Meta(ge=1, le=9)] | None = None
-    disk: str | None = None
+    disk: Annotated[str, Meta(pattern=_NO_NULL)] | None = None
     adapt: bool | Literal["resources"] = True
     period_s: Seconds = 0.5
     found: bool = True

@@ -63,6 +63,8 @@ def read_key(path: Path) -> Key:
         raise BadInput(f"there is no key at {path}: make one with unisono mesh key") from None
     except OSError as error:
         raise BadInput(f"cannot read the key {path}: {error.strerror}") from None
+    except ValueError:
+        raise BadInput(f"{str(path)!r} is no path of a key: it has a null character") from None
     if os.name == "posix" and mode & _OTHERS:
         raise BadInput(f"others can read the key {path}: run chmod 600 on it, or make a new one")
     version, _, rest = content.decode("ascii", "replace").partition("\n")
