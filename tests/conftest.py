@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from support.servers import NatsServer
 from support.suite import Suite
 
@@ -29,7 +30,11 @@ settings.register_profile(
 )
 settings.register_profile("long", settings.get_profile("suite"))
 settings.register_profile("fuzz", settings.get_profile("suite"), derandomize=False)
-settings.load_profile(os.environ.get("UNISONO_PROFILE", "suite"))
+_PROFILE = os.environ.get("UNISONO_PROFILE", "suite")
+settings.load_profile(_PROFILE)
+if _PROFILE != "fuzz":
+    # It would draw constants of whatever modules of ours this worker has loaded by then.
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_configure(config: pytest.Config) -> None:

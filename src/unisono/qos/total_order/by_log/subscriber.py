@@ -125,6 +125,11 @@ class Subscriber(Machine, inputs=Page | Forgotten | CatchUp):
             self._set_aside(first, topics, which)
             return
         self._map.extend([topics[place] for place in which[next_number - first :]])
+        self._join_pages()
+
+    def _join_pages(self) -> None:
+        """What was set aside and follows what is known now, or is known by other means."""
+        assert self.position is not None
         while self._pages:
             next_number = self.position + len(self._map) + 1
             first, topics, which = self._pages[0]
@@ -167,6 +172,8 @@ class Subscriber(Machine, inputs=Page | Forgotten | CatchUp):
                 position = self.position = number
                 if known:
                     known.popleft()
+                elif self._pages:
+                    self._join_pages()
                 self._notify(number, event)
             elif known:
                 start = starts.get(known[0])
