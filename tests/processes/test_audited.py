@@ -16,6 +16,7 @@ from support.servers import NatsServer
 
 import unisono
 from unisono import Fifo
+from unisono.net.bundle import frames_of
 from unisono.pipeline.audit import audit
 from unisono.pipeline.read import open_trace
 from unisono.trace.files import write_tables
@@ -62,16 +63,21 @@ async def _shuffled(server: str, count: int, ready: asyncio.Event) -> None:
     """Takes frames from one space of a NATS server and passes them on into another, five at a time
     in another order."""
     client = await nats.connect(server)
-    frames: asyncio.Queue[Any] = asyncio.Queue()
-    await client.subscribe("before.>", cb=frames.put)
+    frames: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+
+    async def take_apart(message: Any) -> None:
+        for frame in frames_of(message.data):  # what waited together came as one
+            await frames.put((message.subject, frame))
+
+    await client.subscribe("before.>", cb=take_apart)
     await client.publish("before.shuffled", b"")  # a flush overtakes what is still queued
-    assert (await frames.get()).subject == "before.shuffled"
+    assert (await frames.get())[0] == "before.shuffled"
     ready.set()
     rng = Random(1)
     for _ in range(0, count, 5):
         batch = [await frames.get() for _ in range(5)]
-        for message in rng.sample(batch, 5):
-            await client.publish(message.subject.replace("before", "after", 1), message.data)
+        for subject, frame in rng.sample(batch, 5):
+            await client.publish(subject.replace("before", "after", 1), frame)
     await client.flush()
     await client.close()
 

@@ -88,7 +88,7 @@ class NumbersCheck(Check):
         number = (delivery.stamp or {}).get(NUMBER)
         if number is None:
             return
-        domain = int(delivery.topic[1:]) % self.domains
+        domain = int(delivery.topic[1:]) % self.domains if self.domains > 1 else 0
         other = self._events.setdefault((domain, number), delivery.id)
         if other != delivery.id:
             self.violated({"number": number, "events": [other, delivery.id]})
