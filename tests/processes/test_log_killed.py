@@ -13,22 +13,20 @@ import random
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.pace import PATIENCE_S, publish, until
 from support.servers import NatsServer
 
 import unisono
-from unisono import Bus, Receipt, Status, Total
+from unisono import Bus, Status, Total
 from unisono.pipeline.audit import audit
 from unisono.pipeline.read import open_trace
 
-_PATIENCE_S = 60
 _NODES = ("n1", "n2", "n3")
 _PERIOD_S = 0.2
-_RATE = 200
 TOPICS = ("a", "b", "c", "d")
 
 
@@ -49,7 +47,7 @@ class Nodes:
         )
         self._running[name] = (process, "")
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE_S)
+        line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
         self._running[name] = (process, json.loads(line)["node"])
 
     def name_of(self, node: str) -> str | None:
@@ -58,7 +56,7 @@ class Nodes:
     async def end(self, name: str, how: signal.Signals) -> None:
         process, _ = self._running.pop(name)
         os.kill(process.pid, how)
-        code = await asyncio.wait_for(process.wait(), _PATIENCE_S)
+        code = await asyncio.wait_for(process.wait(), PATIENCE_S)
         assert code == (0 if how is signal.SIGTERM else -how)
 
     async def stop(self) -> None:
@@ -68,24 +66,6 @@ class Nodes:
     def kill_all(self) -> None:
         for process, _ in self._running.values():
             process.kill()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - of other processes, so there is no event
-            await asyncio.sleep(0.02)
-
-
-async def publish(bus: Bus, seconds: float, enough: Callable[[], bool]) -> list[Receipt]:
-    """At a steady rate, until enough has happened."""
-    loop = asyncio.get_running_loop()
-    start = loop.time()
-    receipts: list[Receipt] = []
-    while len(receipts) < seconds * _RATE or not enough():
-        await asyncio.sleep(max(0.0, start + len(receipts) / _RATE - loop.time()))
-        number = len(receipts)
-        receipts.append(await bus.publish(TOPICS[number % len(TOPICS)], b"%d" % number))
-    return receipts
 
 
 async def disturb(nodes: Nodes, bus: Bus, rng: random.Random) -> None:
@@ -113,7 +93,7 @@ async def play(nodes: Nodes, url: str, trace: Path | None, seconds: float) -> No
     async def connect(name: str) -> Bus:
         return await unisono.connect(
             url, order=Total(by="log"), manage=False, trace=trace, name=name,
-            period_s=_PERIOD_S, patience_s=_PATIENCE_S,
+            period_s=_PERIOD_S, patience_s=PATIENCE_S,
         ).open()  # fmt: skip
 
     publisher = await connect("publisher")
@@ -121,8 +101,7 @@ async def play(nodes: Nodes, url: str, trace: Path | None, seconds: float) -> No
     await until(lambda: len(publisher.overview.logs["main"].voters) == len(_NODES))
     await asyncio.gather(*(reader.subscribe(*TOPICS) for reader in readers))
     disturbing = asyncio.ensure_future(disturb(nodes, publisher, rng))
-    async with asyncio.timeout(seconds + _PATIENCE_S):
-        receipts = await publish(publisher, seconds, lambda: nodes.ended >= seconds // 4)
+    receipts = await publish(publisher, TOPICS, seconds, lambda: nodes.ended >= seconds // 4)
     disturbing.cancel()
     for receipt in receipts:
         await receipt
@@ -130,7 +109,7 @@ async def play(nodes: Nodes, url: str, trace: Path | None, seconds: float) -> No
     heard: list[list[str]] = []
     for reader in readers:
         mine: list[str] = []
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not wanted <= set(mine):
                 event = await reader.notify()
                 assert event.status is Status.IN_ORDER

@@ -12,22 +12,21 @@ import random
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.pace import PATIENCE_S, publish, until
 from support.servers import NatsServer
 
 import unisono
-from unisono import Bus, Receipt
+from unisono import Bus
 from unisono.pipeline.audit import audit
 from unisono.pipeline.read import open_trace
 
-_PATIENCE_S = 60
 _MANAGERS = 5
 _PERIOD_S = 0.2
-_RATE = 200
 TOPICS = ("a", "b", "c", "d")
 
 
@@ -46,7 +45,7 @@ class Managers:
         )
         self._running.append(process)
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE_S)
+        line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
         assert json.loads(line)["node"]
 
     async def kill_one(self, rng: random.Random) -> None:
@@ -65,24 +64,6 @@ class Managers:
         """Leave nothing behind when the test fails."""
         for process in self._running:
             process.kill()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - of other processes, so there is no event
-            await asyncio.sleep(0.02)
-
-
-async def publish(bus: Bus, seconds: float, enough: Callable[[], bool]) -> list[Receipt]:
-    """At a steady rate, whatever happens to the managers; until enough has happened to them."""
-    loop = asyncio.get_running_loop()
-    start = loop.time()
-    receipts: list[Receipt] = []
-    while len(receipts) < seconds * _RATE or not enough():
-        await asyncio.sleep(max(0.0, start + len(receipts) / _RATE - loop.time()))
-        number = len(receipts)
-        receipts.append(await bus.publish(TOPICS[number % len(TOPICS)], b"%d" % number))
-    return receipts
 
 
 async def disturb(managers: Managers, bus: Bus, rng: random.Random) -> None:
@@ -115,7 +96,7 @@ async def play(managers: Managers, url: str, folder: Path, seconds: float) -> li
 
     async def connect(name: str) -> Bus:
         return await unisono.connect(
-            url, manage=False, trace=folder, name=name, period_s=_PERIOD_S, patience_s=_PATIENCE_S
+            url, manage=False, trace=folder, name=name, period_s=_PERIOD_S, patience_s=PATIENCE_S
         ).open()
 
     publisher = await connect("publisher")
@@ -133,8 +114,7 @@ async def play(managers: Managers, url: str, folder: Path, seconds: float) -> li
     ]
     disturbing = asyncio.ensure_future(disturb(managers, publisher, rng))
     wanted = round(seconds / 5)
-    async with asyncio.timeout(seconds + _PATIENCE_S):
-        receipts = await publish(publisher, seconds, lambda: managers.killed >= wanted)
+    receipts = await publish(publisher, TOPICS, seconds, lambda: managers.killed >= wanted)
     disturbing.cancel()
     for receipt in receipts:
         await receipt  # acknowledged, every one

@@ -111,11 +111,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         """Processes of the bus make the order between them."""
         return any(total.by != "bus" for total in self.totals.values())
 
-    def by_bus(self, topic: str) -> bool:
-        """Whether the bus orders the topic."""
-        pattern = _pattern(self.order, topic)
-        return pattern in self.totals and self.totals[pattern].by == "bus"
-
     @property
     def stamped(self) -> bool:
         return any(total.by == "stamps" for total in self.totals.values())
@@ -546,7 +541,7 @@ def _log_order(
                 ),
                 incarnation=life,
                 durable=disk is not None,
-                stored=load(stored, name, *disk.loaded[name]) if disk is not None else None,
+                stored=load(stored, name, *disk.loaded.pop(name)) if disk is not None else None,
             )
         )
     chosen = lru_cache(1 << 16)(options.domain)

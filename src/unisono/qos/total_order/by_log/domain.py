@@ -25,7 +25,7 @@ from unisono.qos.total_order.by_log.messages import (
     Open,
     unknown_log,
 )
-from unisono.qos.total_order.by_log.observations import FollowsLeader, OtherLogMet
+from unisono.qos.total_order.by_log.observations import FollowsLeader
 from unisono.qos.total_order.by_log.publisher import Publisher
 from unisono.qos.total_order.by_log.seats import Phase, Seats
 from unisono.qos.total_order.by_log.subscriber import Subscriber
@@ -39,6 +39,7 @@ from unisono.raft.messages import (
     RaftMessage,
     RequestVote,
 )
+from unisono.raft.observations import OtherLog
 
 _DRAWN_BITS = 48  # of a log's id
 _ASK_AGAIN_US = 300_000
@@ -109,7 +110,6 @@ class Domain(Machine):
         self._durable = durable
         self.voter: Voter | None = None
         self.leader: Leader | None = None
-        self._ballot: Ballot | None = None
         self.publisher = Publisher(
             self.out,
             self.known,
@@ -380,7 +380,7 @@ class Domain(Machine):
         """A message about another log: it changes nothing, and is told once."""
         if log not in self._strangers and len(self._strangers) < _STRANGERS:
             self._strangers.add(log)
-            self.out.observe(OtherLogMet(sender, log, self.known.log))
+            self.out.observe(OtherLog(sender, log, self.known.log))
 
     def _meet(self, message: Heartbeat, sender: str, now: int) -> None:
         """Two logs were begun apart. A late message must not end one: whoever sent it is asked."""

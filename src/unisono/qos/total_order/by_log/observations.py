@@ -57,21 +57,6 @@ class VotersChange(Observation, frozen=True):
         return ", ".join(self.voters)
 
 
-class OtherLogMet(Observation, frozen=True):
-    """Somebody is in another log of the same domain."""
-
-    table: ClassVar[str] = "faults"
-    kind: ClassVar[str] = "another log"
-    warns: ClassVar[bool] = True
-    sender: str
-    log: str
-    mine: str
-
-    @property
-    def sentence(self) -> str:
-        return f"{self.sender} is in log {self.log}, this process in {self.mine}"
-
-
 class NoLeader(Observation, frozen=True):
     """Nothing is heard of a leader."""
 

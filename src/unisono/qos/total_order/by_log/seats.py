@@ -262,7 +262,7 @@ class Seats(Machine, inputs=Hello | Heartbeat | Leave | Left | Discover | Period
         return tuple(node for _, _, node in sorted(spares))
 
     def _missing(self, voters: tuple[str, ...], now: int) -> set[str]:
-        """Voters that are silent, and those that want to go."""
+        """Voters that are silent."""
         raft = self._raft()
         assert raft is not None
         names = {g.hello.name for n, g in self.greeted.items() if n not in voters}
